@@ -1,0 +1,4 @@
+package replica
+
+// Partitions finds the partitions of this node.
+type Partitions struct{}
