@@ -1,0 +1,245 @@
+package pipelines
+
+import (
+	"fmt"
+	"time"
+)
+
+// Pos is a place in a pipeline file; lines and columns count from 1, columns
+// in characters.
+type Pos struct {
+	File string
+	Line int
+	Col  int
+}
+
+// String renders file:line:col.
+func (p Pos) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col) }
+
+// Pipeline is one YAML document, checked: names are legal, enumerations are
+// known, expressions compile, and defaults are filled in. It is not changed
+// after Parse and may be shared by goroutines; what is compiled from it
+// (Chain, Columns, Expression) may not.
+type Pipeline struct {
+	Name    string
+	Pos     Pos
+	Brokers *Brokers // nil: the embedded broker of `sluice run`, or --brokers
+	Collect *Collect // nil: this pipeline only stores (its topic is filled by others)
+	Process []Stage  // run by the agent, before the topic
+	Topic   Topic
+	Sinks   []*SinkSpec // empty: this pipeline only collects
+	Errors  Errors
+	Tests   []Test
+}
+
+// Brokers says how to reach a cluster.
+type Brokers struct {
+	Addr []string // host:port, at least one
+	TLS  *TLS     // nil: plaintext
+	SASL *SASL    // nil: no authentication
+}
+
+// TLS is a client's TLS settings. The zero value means the system's roots and
+// the server's own name.
+type TLS struct {
+	CAFile             string // PEM
+	CertFile           string // PEM, with KeyFile: a client certificate
+	KeyFile            string
+	ServerName         string
+	InsecureSkipVerify bool
+}
+
+// SASL is how a client authenticates to the brokers.
+type SASL struct {
+	Mechanism SASLMechanism
+	Username  string
+	Password  Secret
+}
+
+// SASLMechanism is a SASL mechanism, named as Kafka's sasl.mechanism.
+type SASLMechanism string
+
+// The mechanisms.
+const (
+	SASLPlain       SASLMechanism = "PLAIN"
+	SASLScramSHA256 SASLMechanism = "SCRAM-SHA-256"
+	SASLScramSHA512 SASLMechanism = "SCRAM-SHA-512"
+)
+
+// Collect is what the agent reads on a host.
+type Collect struct {
+	File   *FileInput // never nil after Parse: it is the only input so far
+	Labels []Label    // in the file's order
+}
+
+// Label is a constant that goes with every line: a field of a parsed event
+// (unless the event has a field of that name), a header of a raw line.
+type Label struct {
+	Name  string
+	Value string
+}
+
+// StartAt says where a file is begun that was there at the very first start.
+type StartAt string
+
+// The places to start at.
+const (
+	StartAtBeginning StartAt = "beginning"
+	StartAtEnd       StartAt = "end"
+)
+
+// FileInput is `collect.file`. Relative patterns are relative to the working
+// directory of the process.
+type FileInput struct {
+	Include      []string // globs, at least one
+	Exclude      []string // globs of paths to leave out
+	StartAt      StartAt  // default beginning; files that appear later always start at 0
+	LineBytesMax int      // longer lines are cut here; default 1 MiB, 64 B to 16 MiB
+	Headers      bool     // default true: headers host and path on every record
+	Identity     bool     // default false: headers file_id and file_offset too
+
+	ScanInterval time.Duration // how often the directories are listed; 0: the agent's default
+	RotateGrace  time.Duration // how long a rotated file must be quiet before it is closed; 0: the agent's default
+	PartialAfter time.Duration // how long a last line without newline waits before it is sent; 0: the agent's default
+}
+
+// TopicValue says what a topic's records hold.
+type TopicValue string
+
+// A topic's value is the raw line until a parse stage runs before the topic;
+// from then on it is the event as a JSON object. Records of an event topic
+// that carry the header [HeaderRaw] hold a raw line all the same.
+const (
+	ValueRaw   TopicValue = "raw"
+	ValueEvent TopicValue = "event"
+)
+
+// HeaderRaw marks, with the value "1", a record of an event topic whose line
+// did not parse and was kept (`errors.parse: keep`).
+const HeaderRaw = "sluice_raw"
+
+// Topic is the topic between agent and sinks.
+type Topic struct {
+	Name        string      // default: the pipeline's name
+	Partitions  int32       // 0: the broker's default; at most 10,000
+	Replicas    int16       // 0: the broker's default; at most 100
+	Key         *Source     // nil: no key, the agent keeps a file's lines in one partition
+	Compression Compression // of the agent's batches; default auto
+	Value       TopicValue  // worked out from the stages, not a setting
+	Config      []Label     // topic settings by Kafka's names, as text, in the file's order
+}
+
+// Compression is a codec by name.
+type Compression string
+
+// The codecs. Which are allowed depends on the place: a topic takes auto,
+// none, gzip, snappy, lz4 and zstd; Parquet none, gzip, snappy, lz4 and zstd;
+// JSON lines none, gzip and zstd.
+const (
+	CompressionAuto   Compression = "auto"
+	CompressionNone   Compression = "none"
+	CompressionGzip   Compression = "gzip"
+	CompressionSnappy Compression = "snappy"
+	CompressionLZ4    Compression = "lz4"
+	CompressionZstd   Compression = "zstd"
+)
+
+// SinkSpec is one destination: `sink:`, or one entry of `sinks:`.
+type SinkSpec struct {
+	Pipeline   string
+	Name       string // "" for `sink:`
+	Pos        Pos
+	Process    []Stage     // run by the worker, after the topic
+	ClickHouse *ClickHouse // exactly one of ClickHouse and Directory is set
+	Directory  *Directory
+	Columns    []Column // nil: every top-level field by its name
+	Batch      Batch
+
+	upstream knownFields // what the records of the topic hold, as far as the file says
+}
+
+// Group is the consumer group of the sink: PIPELINE, or PIPELINE.NAME.
+func (s *SinkSpec) Group() string {
+	if s.Name == "" {
+		return s.Pipeline
+	}
+	return s.Pipeline + "." + s.Name
+}
+
+// ClickHouse is a table as destination, over the native protocol.
+type ClickHouse struct {
+	Addr     []string // host:port, at least one
+	Database string   // default "default"
+	Table    string
+	Username string // default "default"
+	Password Secret
+	TLS      *TLS // nil: plaintext
+}
+
+// Directory is a local directory as destination. A relative path is relative
+// to the working directory of the process.
+type Directory struct {
+	Path        string
+	Format      Format      // default parquet
+	Compression Compression // default zstd
+}
+
+// Format is a file format by name.
+type Format string
+
+// The formats.
+const (
+	FormatParquet Format = "parquet"
+	FormatJSON    Format = "json" // JSON lines
+)
+
+// Batch says when a batch of one partition is closed: by whichever comes first.
+type Batch struct {
+	Rows  int           // default 100,000; at most 10,000,000
+	Bytes int           // of record values; default 32 MiB; at most 1 GiB
+	Age   time.Duration // default 1 s for ClickHouse, 10 s for a directory; at most 1 h
+}
+
+// Column is one column of a destination and the expression that fills it.
+type Column struct {
+	Name string
+	Expr *Source
+}
+
+// ErrorPolicy says what becomes of a line that a stage could not work on.
+type ErrorPolicy string
+
+// The policies.
+const (
+	ErrorsDeadLetter ErrorPolicy = "dead_letter" // to the dead-letter topic, with reason
+	ErrorsKeep       ErrorPolicy = "keep"        // raw, marked with HeaderRaw
+	ErrorsDrop       ErrorPolicy = "drop"        // counted by reason
+)
+
+// Errors is `errors:`.
+type Errors struct {
+	Parse      ErrorPolicy // default dead_letter when DeadLetter is set, else keep
+	DeadLetter string      // topic for what cannot be worked on or stored; "": none
+}
+
+// Test is one entry of `tests:`.
+type Test struct {
+	Pos   Pos
+	In    string
+	Out   []Expectation // the events that come out; empty: the line is dropped
+	Error string        // not "": a stage must fail with a message that contains it
+}
+
+// Expectation is a subset of an event's fields.
+type Expectation struct {
+	Pos    Pos
+	Fields []ExpectedField
+}
+
+// ExpectedField is one expected field: want is what the YAML holds (nil, bool,
+// int64, uint64, float64, string, []any, map[string]any).
+type ExpectedField struct {
+	Pos  Pos
+	Name string
+	Want any
+}
