@@ -124,7 +124,7 @@ func (r *Request) ReleaseBody() {
 	f := r.frame
 	r.frame, r.Body = nil, nil
 	if f != nil {
-		r.Conn.srv.frames.put(f)
+		r.Conn.srv.memory.put(f)
 	}
 }
 
