@@ -1,0 +1,77 @@
+# Sluice's tasks. `make` or `make help` lists them.
+#
+# Everything needs only Go and make. The real servers and clients of the tests
+# (Kafka, ClickHouse, Prometheus, kcat, librdkafka) are fetched by `make parts`
+# into a cache outside the tree; tests whose part cannot be had are skipped and
+# named in one closing line.
+
+SHELL      := /bin/bash
+GO         ?= go
+VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS    := -s -w -X main.version=$(VERSION)
+BUILDFLAGS := -trimpath -ldflags '$(LDFLAGS)'
+
+# Limits of a run; each may be overridden: make test TEST_TIMEOUT=20m
+TEST_TIMEOUT ?= 9m
+UNIT_TIMEOUT ?= 60s
+FUZZ_TIME    ?= 5s
+BENCH        ?= .
+BENCH_TIME   ?= 1s
+PKG          ?= ./...
+CROSS        := linux/amd64 linux/arm64 darwin/arm64
+
+# Where tests note the parts they did without; read back by the closing line.
+SKIPPED_PARTS := $(CURDIR)/build/skipped-parts
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test test-unit lint cross parts fuzz-short bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+build: ## build bin/sluice
+	CGO_ENABLED=0 $(GO) build $(BUILDFLAGS) -o bin/sluice ./cmd/sluice
+
+demo: build ## run the quick start: generated logs from a file to Parquet, with an account at the end
+	$(GO) build -o bin/demo ./examples/quickstart/demo
+	./bin/demo -sluice bin/sluice
+
+test: ## all tests, with real servers and clients where they can be had (under 10 minutes)
+	@mkdir -p build && : > $(SKIPPED_PARTS)
+	@$(GO) run ./internal/testenv/fetch || true
+	@status=0; \
+	SLUICE_SKIPPED_PARTS=$(SKIPPED_PARTS) $(GO) test -timeout $(TEST_TIMEOUT) $(PKG) || status=$$?; \
+	$(GO) run ./internal/testenv/fetch -skipped $(SKIPPED_PARTS); \
+	exit $$status
+
+test-unit: ## the fast inner loop: no processes, no network, under 30 s
+	$(GO) test -short -timeout $(UNIT_TIMEOUT) $(PKG)
+
+lint: ## gofmt, go vet, staticcheck
+	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "not gofmt-ed (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+cross: ## compile without cgo for every supported platform
+	@for p in $(CROSS); do \
+	  echo "building $$p"; \
+	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build $(BUILDFLAGS) -o build/cross/sluice-$${p%/*}-$${p#*/} ./cmd/sluice || exit 1; \
+	done
+
+parts: ## fetch the real servers and clients that the tests use
+	$(GO) run ./internal/testenv/fetch
+
+fuzz-short: ## each fuzz target for FUZZ_TIME (5s)
+	@grep -rlE '^func Fuzz' --include='*_test.go' . | while read -r file; do \
+	  grep -oE '^func Fuzz[A-Za-z0-9_]+' "$$file" | while read -r _ target; do \
+	    echo "$$target in $$(dirname "$$file")"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) "./$$(dirname "$$file")" < /dev/null || exit 1; \
+	  done || exit 1; \
+	done
+
+bench: ## the benchmarks beside the code: make bench PKG=./agent/... BENCH=Tail
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCH_TIME) -benchmem $(PKG)
+
+clean: ## remove what the build made (not the cache of parts)
+	rm -rf bin build

@@ -1,0 +1,111 @@
+package testenv
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// binaryKept is how long a built binary that no test used since stays cached.
+const binaryKept = 24 * time.Hour
+
+var sluice = binary{pkg: "./cmd/sluice"}
+
+// Sluice returns the path of the sluice binary of this tree. It is built once
+// per test binary, and all that build the same content share one file.
+func Sluice(t testing.TB) string {
+	t.Helper()
+	notShort(t)
+	path, err := sluice.path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// binary is a main package of this module, built on first use.
+type binary struct {
+	pkg  string
+	once sync.Once
+	file string
+	err  error
+}
+
+func (b *binary) path() (string, error) {
+	b.once.Do(func() { b.file, b.err = buildBinary(b.pkg) })
+	return b.file, b.err
+}
+
+// buildBinary builds pkg and returns a file named after its content, which is
+// never written again: a running program's file stays what it was.
+func buildBinary(pkg string) (string, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	cache, err := CacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "bin")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	// One builder at a time: two would link the same thing on the same cores.
+	unlock, err := lockFile(filepath.Join(dir, ".lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	dropOld(dir)
+
+	built := filepath.Join(dir, ".build-"+shortHash([]byte(root))+"-"+filepath.Base(pkg))
+	cmd := exec.Command("go", "build", "-o", built, pkg)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+	}
+	return keepByContent(built, filepath.Join(dir, filepath.Base(pkg)))
+}
+
+// keepByContent copies file to PREFIX-HASH unless that is there, and returns it.
+func keepByContent(file, prefix string) (string, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	kept := prefix + "-" + shortHash(content)
+	if _, err := os.Stat(kept); err == nil {
+		now := time.Now()
+		return kept, os.Chtimes(kept, now, now)
+	}
+	temp := kept + ".tmp"
+	if err := os.WriteFile(temp, content, 0o755); err != nil {
+		return "", err
+	}
+	return kept, os.Rename(temp, kept)
+}
+
+func dropOld(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > binaryKept && e.Name() != ".lock" {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+func shortHash(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}
