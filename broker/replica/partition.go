@@ -1,0 +1,356 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-io/sluice/broker/cluster"
+	"github.com/sluice-io/sluice/broker/commitlog"
+	"github.com/sluice-io/sluice/internal/record"
+)
+
+// Why a partition does not serve.
+var (
+	// ErrNotLeader says that another broker leads the partition, or none does.
+	ErrNotLeader = errors.New("not the leader of the partition")
+	// ErrOffline says that the partition's storage has failed.
+	ErrOffline = errors.New("partition is offline")
+	// ErrDeleted says that the topic has been deleted.
+	ErrDeleted = errors.New("partition is deleted")
+	// ErrFencedEpoch says that the caller knows an older leader epoch.
+	ErrFencedEpoch = errors.New("leader epoch is older than the current one")
+	// ErrUnknownEpoch says that the caller knows a newer leader epoch.
+	ErrUnknownEpoch = errors.New("leader epoch is newer than the current one")
+	// ErrNotEnoughReplicas says that fewer replicas are in sync than asked for.
+	ErrNotEnoughReplicas = errors.New("not enough in-sync replicas")
+)
+
+// NoEpoch is the leader epoch of a caller that does not know it.
+const NoEpoch int32 = -1
+
+// Options are what a partition is made with.
+type Options struct {
+	Topic     string
+	TopicID   cluster.TopicID
+	Partition int32
+	// GroupFsync makes the high watermark the synced offset while this node is
+	// the only replica in sync.
+	GroupFsync bool
+	// Notify is called, at most once between two calls of Flush, when there is
+	// something to flush for the high watermark to move. It must not block.
+	// Needed with GroupFsync.
+	Notify func(*Partition)
+}
+
+// Partition is this node's replica of one partition. It is safe for
+// concurrent use.
+type Partition struct {
+	opt Options
+	log *commitlog.Log
+	cfg atomic.Pointer[TopicConfig]
+
+	// fence is held shared during an append and exclusively to change role.
+	fence sync.RWMutex
+	role  atomic.Pointer[role] // stored with fence held exclusively
+
+	dirty    atomic.Bool  // Notify was called since the last Flush
+	appended atomic.Int64 // bytes appended since the partition was made
+	visible  atomic.Int64 // of those, the ones below the high watermark
+	hw       atomic.Int64 // stored with mu held
+
+	mu    sync.Mutex
+	waits [marks]waitList
+}
+
+// role is what this node is to the partition. Immutable.
+type role struct {
+	leader bool
+	epoch  int32
+	isr    []int32
+	err    error // why it does not serve, if not only for not leading
+}
+
+// New returns a partition over log that does not lead yet.
+func New(log *commitlog.Log, opt Options, cfg TopicConfig) *Partition {
+	p := &Partition{opt: opt, log: log}
+	p.cfg.Store(&cfg)
+	p.role.Store(&role{epoch: NoEpoch})
+	return p
+}
+
+// Topic is the topic's name.
+func (p *Partition) Topic() string { return p.opt.Topic }
+
+// TopicID is the topic's id.
+func (p *Partition) TopicID() cluster.TopicID { return p.opt.TopicID }
+
+// Index is the partition's number within the topic.
+func (p *Partition) Index() int32 { return p.opt.Partition }
+
+// Log is the partition's log, for the steps that do not depend on who leads:
+// retention, rolling, checkpoints. Records are appended through Append only.
+func (p *Partition) Log() *commitlog.Log { return p.log }
+
+// Config is the topic's configuration as it is now.
+func (p *Partition) Config() *TopicConfig { return p.cfg.Load() }
+
+// SetConfig takes effect for the requests that start after it.
+func (p *Partition) SetConfig(cfg TopicConfig) { p.cfg.Store(&cfg) }
+
+// Lead makes this node the leader in an epoch. Every start that was not clean
+// must come with a higher epoch than the one before. Waits under an older epoch end.
+func (p *Partition) Lead(epoch int32, isr []int32) error {
+	old, err := p.takeLead(epoch, isr)
+	if err != nil {
+		return fmt.Errorf("lead %s-%d in epoch %d: %w", p.opt.Topic, p.opt.Partition, epoch, err)
+	}
+	if old.leader && epoch > old.epoch {
+		p.lose(ErrNotLeader)
+	}
+	p.advance(p.appended.Load())
+	if p.committable() < p.log.EndOffset() {
+		p.wantFlush()
+	}
+	return nil
+}
+
+func (p *Partition) takeLead(epoch int32, isr []int32) (old *role, err error) {
+	p.fence.Lock()
+	defer p.fence.Unlock()
+	old = p.role.Load()
+	switch {
+	case old.err != nil:
+		return nil, old.err
+	case epoch < old.epoch:
+		return nil, fmt.Errorf("%w: it has been in epoch %d", ErrFencedEpoch, old.epoch)
+	}
+	if err := p.log.AssignEpoch(epoch, p.log.EndOffset()); err != nil {
+		return nil, err
+	}
+	p.role.Store(&role{leader: true, epoch: epoch, isr: isr})
+	return old, nil
+}
+
+// Resign makes this node no leader. It returns when no append is under way.
+// Waits end with ErrNotLeader.
+func (p *Partition) Resign(epoch int32) {
+	p.change(func(old role) role { return role{epoch: max(epoch, old.epoch), err: old.err} }, ErrNotLeader)
+}
+
+// Fail takes the partition out of service for ever: with an error that wraps
+// ErrOffline for a failed disk, or ErrDeleted. It returns when no append is
+// under way. Waits end with err.
+func (p *Partition) Fail(err error) {
+	p.change(func(old role) role {
+		if old.err != nil {
+			err = old.err
+		}
+		return role{epoch: old.epoch, err: err}
+	}, err)
+}
+
+func (p *Partition) change(to func(role) role, why error) {
+	p.fence.Lock()
+	next := to(*p.role.Load())
+	p.role.Store(&next)
+	p.fence.Unlock()
+	p.lose(why)
+}
+
+// Err says why the partition does not serve, nil if it does.
+func (p *Partition) Err() error { return p.role.Load().serves() }
+
+func (r *role) serves() error {
+	switch {
+	case r.err != nil:
+		return r.err
+	case !r.leader:
+		return ErrNotLeader
+	}
+	return nil
+}
+
+// LeaderEpoch is the newest leader epoch that this node knows, NoEpoch if none.
+func (p *Partition) LeaderEpoch() int32 { return p.role.Load().epoch }
+
+// ISR is the in-sync replicas while this node leads. Not to be changed.
+func (p *Partition) ISR() []int32 { return p.role.Load().isr }
+
+// Check returns why a request that knows a leader epoch is not served, nil if
+// it is. An epoch of NoEpoch is not compared.
+func (p *Partition) Check(epoch int32) error {
+	r := p.role.Load()
+	switch {
+	case r.err != nil:
+		return r.err
+	case epoch != NoEpoch && epoch < r.epoch:
+		return ErrFencedEpoch
+	case epoch != NoEpoch && epoch > r.epoch:
+		return ErrUnknownEpoch
+	case !r.leader:
+		return ErrNotLeader
+	}
+	return nil
+}
+
+// Append writes one producer's validated batches as the leader; their base
+// offsets and leader epochs are set in place. minISR is how many replicas must
+// be in sync, 0 if the producer does not ask.
+//
+// A batch that the log already has is a success with Duplicate set. Errors are
+// those of commitlog.Log.Append, ErrNotEnoughReplicas, and why the partition
+// does not serve.
+func (p *Partition) Append(batches []byte, minISR int, now time.Time) (commitlog.Appended, error) {
+	done, err := p.append(batches, minISR, now)
+	if err != nil {
+		if errors.Is(err, commitlog.ErrOffline) {
+			p.Fail(fmt.Errorf("%w: %w", ErrOffline, err))
+		}
+		return done, err
+	}
+	if done.Duplicate {
+		return done, nil
+	}
+	bytes := p.appended.Add(int64(done.Bytes))
+	p.reached(LogEnd)
+	if p.committable() > done.Last {
+		p.advance(bytes)
+	} else {
+		p.wantFlush()
+	}
+	return done, nil
+}
+
+func (p *Partition) append(batches []byte, minISR int, now time.Time) (commitlog.Appended, error) {
+	p.fence.RLock()
+	defer p.fence.RUnlock()
+	r := p.role.Load()
+	if err := r.serves(); err != nil {
+		return commitlog.Appended{}, err
+	}
+	if len(r.isr) < minISR {
+		return commitlog.Appended{}, fmt.Errorf("%w: %d of the %d that min.insync.replicas asks for", ErrNotEnoughReplicas, len(r.isr), minISR)
+	}
+	return p.log.Append(batches, r.epoch, now)
+}
+
+// Flush syncs the log and moves the high watermark. A failure takes the
+// partition offline and is never retried.
+func (p *Partition) Flush() error {
+	p.dirty.Store(false)
+	bytes := p.appended.Load()
+	if _, err := p.log.Flush(); err != nil {
+		p.Fail(fmt.Errorf("%w: %w", ErrOffline, err))
+		return fmt.Errorf("flush %s-%d: %w", p.opt.Topic, p.opt.Partition, err)
+	}
+	p.advance(bytes)
+	return nil
+}
+
+func (p *Partition) wantFlush() {
+	if p.opt.Notify != nil && !p.dirty.Swap(true) {
+		p.opt.Notify(p)
+	}
+}
+
+// committable is up to where the high watermark may move.
+func (p *Partition) committable() int64 {
+	if p.opt.GroupFsync {
+		return p.log.SyncedOffset()
+	}
+	return p.log.EndOffset()
+}
+
+// advance moves the high watermark as far as it may, and fires the waits that
+// it passed. bytes is what had been appended up to there, at the least.
+func (p *Partition) advance(bytes int64) {
+	if !p.role.Load().leader {
+		return
+	}
+	to := p.committable()
+	p.mu.Lock()
+	if to > p.hw.Load() {
+		p.hw.Store(to)
+	}
+	if bytes > p.visible.Load() {
+		p.visible.Store(bytes)
+	}
+	fired := p.waits[HighWatermark].passed(p.hw.Load())
+	p.mu.Unlock()
+	fire(fired, nil)
+}
+
+// reached fires the waits for a mark that moves by itself.
+func (p *Partition) reached(m Mark) {
+	p.mu.Lock()
+	fired := p.waits[m].passed(p.offset(m))
+	p.mu.Unlock()
+	fire(fired, nil)
+}
+
+// lose ends all waits.
+func (p *Partition) lose(err error) {
+	var fired *Wait
+	p.mu.Lock()
+	for m := range p.waits {
+		fired = p.waits[m].all(fired)
+	}
+	p.mu.Unlock()
+	fire(fired, err)
+}
+
+// HighWatermark is the offset below which records are committed.
+func (p *Partition) HighWatermark() int64 { return p.hw.Load() }
+
+// LastStableOffset is the offset below which every transaction is decided.
+func (p *Partition) LastStableOffset() int64 { return p.hw.Load() }
+
+// VisibleBytes counts the bytes that came below the high watermark since the
+// partition was made: what has become readable between two looks.
+func (p *Partition) VisibleBytes() int64 { return p.visible.Load() }
+
+func (p *Partition) offset(m Mark) int64 {
+	if m == LogEnd {
+		return p.log.EndOffset()
+	}
+	return p.hw.Load()
+}
+
+// Read returns whole batches from the one that holds offset on, below the high
+// watermark. See commitlog.Log.Read for its errors and for atLeastOne; the
+// region must be released.
+func (p *Partition) Read(offset int64, maxBytes int, atLeastOne bool) (commitlog.Region, error) {
+	return p.log.Read(offset, maxBytes, p.hw.Load(), atLeastOne)
+}
+
+// TopicConfig is what the data path reads of a topic's configuration, parsed once.
+type TopicConfig struct {
+	// MaxMessageBytes limits one batch as it is stored (max.message.bytes).
+	MaxMessageBytes int
+	// Compress, if set, stores every batch in Codec (compression.type other
+	// than "producer").
+	Compress bool
+	Codec    record.Codec
+	// LogAppendTime replaces the producer's timestamps (message.timestamp.type).
+	LogAppendTime bool
+	// TimestampBeforeMax and TimestampAfterMax bound how far a record's
+	// timestamp may lie from the broker's time (message.timestamp.before.max.ms,
+	// message.timestamp.after.max.ms). Zero means no bound.
+	TimestampBeforeMax, TimestampAfterMax time.Duration
+	// Compacted topics need a key in each record (cleanup.policy).
+	Compacted bool
+	// MinInSync is needed for acks=all (min.insync.replicas).
+	MinInSync int
+}
+
+// DefaultTopicConfig has Kafka's defaults.
+func DefaultTopicConfig() TopicConfig {
+	return TopicConfig{
+		MaxMessageBytes:   1048588,
+		TimestampAfterMax: time.Hour,
+		MinInSync:         1,
+	}
+}
