@@ -1,0 +1,363 @@
+package tail
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Limits of reading.
+const (
+	// LineBytesMaxDefault cuts lines where the caller sets no limit.
+	LineBytesMaxDefault = 1 << 20
+	// linesMax bounds the lines of a chunk, so that short lines do not make
+	// its bookkeeping larger than its data.
+	linesMax = 8192
+)
+
+// Chunk is a run of whole lines of one file, in one block. It is filled by
+// File.Read, may be read from any goroutine after that, and gives its block
+// back on Release. The zero value is ready.
+type Chunk struct {
+	// Data holds the block's bytes; Lines are places in it.
+	Data  []byte
+	Lines []Line
+	// Base is the offset in the file of Data[0].
+	Base int64
+	// From is the offset that the chunk begins at, End the position after it.
+	From int64
+	End  Position
+	// Skipped counts what lies in the chunk's range and in no line.
+	Skipped Skipped
+
+	block  *[]byte
+	blocks *Blocks
+}
+
+// Bytes is how much of the file the chunk covers.
+func (c *Chunk) Bytes() int64 { return c.End.Offset - c.From }
+
+// Memory is how many bytes of memory the chunk's block holds.
+func (c *Chunk) Memory() int {
+	if c.block == nil {
+		return 0
+	}
+	return len(*c.block)
+}
+
+// Value returns the bytes of a line; they alias the block.
+func (c *Chunk) Value(l *Line) []byte { return c.Data[l.Start:l.End:l.End] }
+
+// Release gives the block back. No slice of it may be used after that.
+func (c *Chunk) Release() {
+	if c.block != nil {
+		c.blocks.put(c.block)
+	}
+	c.block, c.Data = nil, nil
+	c.Lines = c.Lines[:0]
+	c.Skipped = Skipped{}
+	c.Base, c.From, c.End = 0, 0, Position{}
+}
+
+// Outcome says what a Read found.
+type Outcome int
+
+// The outcomes.
+const (
+	// Idle: everything that is there is read, but perhaps an unterminated line.
+	Idle Outcome = iota
+	// More: there is more to read at once.
+	More
+	// Truncated: the file holds less than was read.
+	Truncated
+	// Rewritten: the file is as long as before, or longer, and holds other bytes.
+	Rewritten
+)
+
+// FileConfig configures the reading of a file.
+type FileConfig struct {
+	// LineBytesMax cuts longer lines; 0 means LineBytesMaxDefault.
+	LineBytesMax int
+	// Blocks is the pool of blocks. Required.
+	Blocks *Blocks
+}
+
+// File follows one open file. Not safe for concurrent use.
+type File struct {
+	f      *os.File // nil while parked
+	id     ID
+	blocks *Blocks
+	frame  framer
+	state  frameState
+
+	offset int64
+	head   Sum
+	window [windowBytes]byte
+	wlen   int
+
+	seen Info // as of the last look
+}
+
+// Open opens the file that is at path now and begins at 0.
+func Open(path string, cfg FileConfig) (*File, error) {
+	f, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := InfoOf(f)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("look at %s: %w", path, err)
+	}
+	if !info.Regular {
+		f.Close()
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	if cfg.LineBytesMax == 0 {
+		cfg.LineBytesMax = LineBytesMaxDefault
+	}
+	t := &File{
+		f: f, id: info.ID, blocks: cfg.Blocks,
+		frame: framer{lineBytesMax: cfg.LineBytesMax, linesMax: linesMax},
+	}
+	t.Reset()
+	t.seen = info
+	return t, nil
+}
+
+// ID returns the device and inode of the open file.
+func (t *File) ID() ID { return t.id }
+
+// Handle is the open file, nil while parked.
+func (t *File) Handle() *os.File { return t.f }
+
+// Offset is the first byte not handed over.
+func (t *File) Offset() int64 { return t.offset }
+
+// Seen is the last look that was had at the file.
+func (t *File) Seen() Info { return t.seen }
+
+// Partial says that the file goes on after Offset, as of the last look.
+func (t *File) Partial() bool { return t.seen.Size > t.offset }
+
+// Unread is how many bytes lay after Offset at the last look.
+func (t *File) Unread() int64 { return max(t.seen.Size-t.offset, 0) }
+
+// Reset begins at 0 again.
+func (t *File) Reset() {
+	t.offset, t.wlen = 0, 0
+	t.head = Sum{}
+	t.state = frameState{atStart: true}
+}
+
+// Resume goes to a stored position when the content before it is what it was.
+// It returns false, and stays at 0, when it is not.
+func (t *File) Resume(p Position) (bool, error) {
+	t.Reset()
+	if p.Offset == 0 {
+		return true, nil
+	}
+	ok, err := p.Matches(t.f)
+	if err != nil || !ok {
+		return false, err
+	}
+	if err := t.place(p.Offset); err != nil {
+		t.Reset()
+		return false, err
+	}
+	t.head = p.Head
+	t.state = frameState{skip: p.Skip, late: !p.Skip && t.window[t.wlen-1] != '\n'}
+	return true, nil
+}
+
+// place sets the offset and reads the window before it.
+func (t *File) place(offset int64) error {
+	t.wlen = int(min(offset, windowBytes))
+	n, err := t.f.ReadAt(t.window[:t.wlen], offset-int64(t.wlen))
+	if n < t.wlen {
+		return fmt.Errorf("read before offset %d: %w", offset, err)
+	}
+	t.offset = offset
+	return nil
+}
+
+// SkipToEnd goes to the beginning of the last line that is not complete, or to
+// the end of the file. It looks back no further than a line may be long.
+func (t *File) SkipToEnd() error {
+	info, err := InfoOf(t.f)
+	if err != nil {
+		return fmt.Errorf("find the end: %w", err)
+	}
+	end, err := t.lastLineStart(info.Size)
+	if err != nil || end == 0 {
+		return err
+	}
+	var head [headBytesMax]byte
+	n, err := t.f.ReadAt(head[:min(end, headBytesMax)], 0)
+	if int64(n) < min(end, headBytesMax) {
+		return fmt.Errorf("read the head: %w", err)
+	}
+	t.Reset()
+	if err := t.place(end); err != nil {
+		t.Reset()
+		return err
+	}
+	t.head = sumOf(head[:n])
+	t.state = frameState{late: t.window[t.wlen-1] != '\n'}
+	return nil
+}
+
+func (t *File) lastLineStart(size int64) (int64, error) {
+	step := int64(blockBytesMin)
+	buf := make([]byte, step)
+	for end := size; end > 0 && size-end <= int64(t.frame.lineBytesMax); end -= step {
+		from := max(end-step, 0)
+		n, err := t.f.ReadAt(buf[:end-from], from)
+		if err != nil && err != io.EOF {
+			return 0, fmt.Errorf("find the last line: %w", err)
+		}
+		if i := bytes.LastIndexByte(buf[:n], '\n'); i >= 0 {
+			return from + int64(i) + 1, nil
+		}
+		if from == 0 {
+			return 0, nil
+		}
+	}
+	return size, nil
+}
+
+// Position is the place after what was handed over.
+func (t *File) Position() Position {
+	return Position{Offset: t.offset, Skip: t.state.skip, Head: t.head, Tail: sumOf(t.window[:t.wlen])}
+}
+
+// Read fills c with the next lines. With final a last line is taken without
+// terminator. After Truncated and Rewritten c is empty and the file is at 0;
+// lost estimates the bytes that had been seen in it and not read.
+func (t *File) Read(c *Chunk, final bool) (o Outcome, lost int64, err error) {
+	before := t.seen
+	info, err := InfoOf(t.f)
+	if err != nil {
+		return Idle, 0, fmt.Errorf("look at the file: %w", err)
+	}
+	t.seen = info
+	if info.Size < t.offset {
+		return t.gone(Truncated, before)
+	}
+	if info.Size == t.offset && info.ModTime != before.ModTime {
+		same, err := t.headSame()
+		if err != nil {
+			return Idle, 0, err
+		}
+		if !same {
+			return t.gone(Rewritten, before)
+		}
+	}
+	return t.read(c, before, final)
+}
+
+// headSame compares the file's beginning with what was read of it. It is the
+// slower check, beside the window, for a file that was touched and did not grow.
+func (t *File) headSame() (bool, error) {
+	var buf [headBytesMax]byte
+	n, err := t.f.ReadAt(buf[:t.head.Len], 0)
+	if err != nil && err != io.EOF {
+		return false, fmt.Errorf("read the head: %w", err)
+	}
+	return n == t.head.Len && (n == 0 || sumOf(buf[:n]) == t.head), nil
+}
+
+func (t *File) read(c *Chunk, before Info, final bool) (Outcome, int64, error) {
+	want := t.wlen + int(min(t.seen.Size-t.offset, 1<<30))
+	size := min(want, BlockBytes)
+	for {
+		block := t.blocks.get(size)
+		n, err := t.f.ReadAt((*block)[:min(len(*block), want)], t.offset-int64(t.wlen))
+		if err != nil && err != io.EOF {
+			t.blocks.put(block)
+			return Idle, 0, fmt.Errorf("read at offset %d: %w", t.offset, err)
+		}
+		data := (*block)[:n]
+		if !bytes.HasPrefix(data, t.window[:t.wlen]) {
+			t.blocks.put(block)
+			if n < t.wlen {
+				return t.gone(Truncated, before)
+			}
+			return t.gone(Rewritten, before)
+		}
+		atEnd := n == want
+		more := t.take(c, data, block, final && atEnd)
+		switch {
+		case c.Bytes() > 0:
+			if more || !atEnd {
+				return More, 0, nil
+			}
+			return Idle, 0, nil
+		case atEnd || n < len(*block):
+			c.Release()
+			return Idle, 0, nil
+		}
+		// A line longer than the block. The framer cuts what is over the
+		// limit, so this ends.
+		size = 2 * len(*block)
+		c.Release()
+	}
+}
+
+// take frames the block's data and moves the position over it.
+func (t *File) take(c *Chunk, data []byte, block *[]byte, final bool) (more bool) {
+	c.block, c.blocks, c.Data = block, t.blocks, data
+	c.Base = t.offset - int64(t.wlen)
+	c.From = t.offset
+	end, more := t.frame.frame(c, data, t.wlen, &t.state, final)
+	t.advance(data, end)
+	c.End = t.Position()
+	return more
+}
+
+// advance moves the position to data[end].
+func (t *File) advance(data []byte, end int) {
+	fresh := data[t.wlen:end]
+	if t.head.Len < headBytesMax {
+		t.head.grow(fresh[:min(len(fresh), headBytesMax-t.head.Len)])
+	}
+	t.offset += int64(len(fresh))
+	t.wlen = copy(t.window[:], data[max(end-windowBytes, 0):end])
+}
+
+// gone begins the file anew and says what was lost.
+func (t *File) gone(o Outcome, before Info) (Outcome, int64, error) {
+	lost := max(before.Size-t.offset, 0)
+	t.Reset()
+	return o, lost, nil
+}
+
+// Park closes the descriptor and keeps the position. Unpark opens it again.
+func (t *File) Park() error {
+	if t.f == nil {
+		return nil
+	}
+	err := t.f.Close()
+	t.f = nil
+	return err
+}
+
+// Unpark opens the file at path again. It returns false when another file is
+// there. Its content is verified by the next Read.
+func (t *File) Unpark(path string) (bool, error) {
+	f, err := openFile(path)
+	if err != nil {
+		return false, err
+	}
+	info, err := InfoOf(f)
+	if err != nil || info.ID != t.id {
+		f.Close()
+		return false, err
+	}
+	t.f = f
+	return true, nil
+}
+
+// Close closes the file.
+func (t *File) Close() error { return t.Park() }

@@ -1,0 +1,189 @@
+package tail
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	// hintsMax bounds the paths that wait to be looked at; beyond it a scan
+	// is asked for instead.
+	hintsMax = 4096
+	// hintPause is how long events are left to gather after some were taken:
+	// the kernel folds repeated events of one file while they wait.
+	hintPause = 2 * time.Millisecond
+)
+
+// Hints gathers change events of directories. It may lose events and may not
+// work at all: a scan is the truth. Safe for concurrent use.
+type Hints struct {
+	watcher *fsnotify.Watcher // nil when the system gives none
+	ready   chan struct{}     // holds one token while there is something to take
+	done    chan struct{}
+	failed  map[string]error // guarded by mu: directories without watch
+	mu      sync.Mutex
+	paths   map[string]bool // guarded by mu: paths that changed
+	scan    bool            // guarded by mu: names changed in ways that only a scan tells
+	watched map[string]bool // guarded by mu
+}
+
+// NewHints starts to gather. When the system gives no watcher the error says
+// why, and the returned Hints work without giving any.
+func NewHints() (*Hints, error) {
+	h := &Hints{
+		ready: make(chan struct{}, 1), done: make(chan struct{}),
+		paths: map[string]bool{}, watched: map[string]bool{}, failed: map[string]error{},
+	}
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		close(h.done)
+		return h, fmt.Errorf("watch directories: %w", err)
+	}
+	h.watcher = w
+	go h.gather()
+	return h, nil
+}
+
+// Ready receives when there are hints to take.
+func (h *Hints) Ready() <-chan struct{} { return h.ready }
+
+// Take returns the paths that changed and whether a scan is called for.
+func (h *Hints) Take() (paths []string, scan bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	paths = make([]string, 0, len(h.paths))
+	for p := range h.paths {
+		paths = append(paths, p)
+	}
+	clear(h.paths)
+	scan, h.scan = h.scan, false
+	return paths, scan
+}
+
+// Watch sets the directories to watch. The error names the first that cannot
+// be watched; it is returned once for each.
+func (h *Hints) Watch(dirs []string) error {
+	if h.watcher == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unwatch(dirs)
+	var first error
+	for _, dir := range dirs {
+		if h.watched[dir] {
+			continue
+		}
+		err := h.watcher.Add(dir)
+		if err == nil {
+			h.watched[dir] = true
+			delete(h.failed, dir)
+			h.scan = true // what happened between the listing and the watch
+			h.wake()
+			continue
+		}
+		if h.failed[dir] == nil && first == nil {
+			first = fmt.Errorf("watch %s: %w", dir, err)
+		}
+		h.failed[dir] = err
+	}
+	return first
+}
+
+func (h *Hints) unwatch(keep []string) {
+	if len(h.watched) <= len(keep) && !slices.ContainsFunc(keep, func(d string) bool { return !h.watched[d] }) {
+		return
+	}
+	wanted := make(map[string]bool, len(keep))
+	for _, d := range keep {
+		wanted[d] = true
+	}
+	for d := range h.watched {
+		if !wanted[d] {
+			_ = h.watcher.Remove(d) // gone with the directory
+			delete(h.watched, d)
+		}
+	}
+}
+
+// Complete says that every directory given to Watch is watched.
+func (h *Hints) Complete() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.watcher != nil && len(h.failed) == 0
+}
+
+// Close stops gathering.
+func (h *Hints) Close() {
+	if h.watcher != nil {
+		h.watcher.Close()
+	}
+	<-h.done
+}
+
+func (h *Hints) gather() {
+	defer close(h.done)
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case e, ok := <-h.watcher.Events:
+			if !ok {
+				return
+			}
+			if h.note(e) { // nothing new: let some gather
+				pause.Reset(hintPause)
+				<-pause.C
+			}
+		case err, ok := <-h.watcher.Errors:
+			if !ok {
+				return
+			}
+			h.noteError(err)
+		}
+	}
+}
+
+// note files an event and says whether it was known already.
+func (h *Hints) note(e fsnotify.Event) (known bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case e.Op == fsnotify.Chmod && h.paths[e.Name]:
+		return true
+	case e.Has(fsnotify.Remove) && h.watched[e.Name]:
+		delete(h.watched, e.Name) // the directory itself
+		h.scan = true
+	case e.Op == fsnotify.Write || e.Op == fsnotify.Chmod || e.Has(fsnotify.Create):
+		known = h.paths[e.Name]
+		h.paths[e.Name] = true
+	default:
+		h.scan = true
+	}
+	if len(h.paths) > hintsMax {
+		clear(h.paths)
+		h.scan = true
+	}
+	h.wake()
+	return known
+}
+
+func (h *Hints) noteError(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	// Whatever the error, events may be missing; an overflow is the usual one.
+	h.scan = h.scan || errors.Is(err, fsnotify.ErrEventOverflow) || err != nil
+	h.wake()
+}
+
+func (h *Hints) wake() {
+	select {
+	case h.ready <- struct{}{}:
+	default:
+	}
+}
