@@ -179,6 +179,9 @@ func serverProperties(dir string, port, controllerPort int, cfg KafkaConfig) []b
 		"share.coordinator.state.topic.replication.factor": "1",
 		"share.coordinator.state.topic.min.isr":            "1",
 		"group.initial.rebalance.delay.ms":                 "0",
+		// A killed server may register again only when its old session is over.
+		"broker.session.timeout.ms":    "3000",
+		"broker.heartbeat.interval.ms": "500",
 	}
 	for k, v := range cfg.Properties {
 		properties[k] = v

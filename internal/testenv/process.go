@@ -231,7 +231,7 @@ type leash struct {
 }
 
 const leashScript = `
-read -r released || kill -9 -- "-$1"
+read -r released || kill -s KILL -- "-$1"
 if [ -n "$2" ]; then rm -rf -- "$2" || { sleep 1; rm -rf -- "$2"; }; fi`
 
 func (l *leash) tie(group int, dirRemoved string) error {
