@@ -1,0 +1,237 @@
+package cluster
+
+import (
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// TopicID tells apart topics that had the same name at different times.
+type TopicID = [16]byte
+
+// FormatTopicID writes an id as Kafka does: base64 for URLs, 22 characters.
+func FormatTopicID(id TopicID) string { return base64.RawURLEncoding.EncodeToString(id[:]) }
+
+// ParseTopicID reads what [FormatTopicID] writes.
+func ParseTopicID(s string) (id TopicID, err error) {
+	raw, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || len(raw) != len(id) {
+		return id, fmt.Errorf("topic id %q is not 16 bytes in URL base64", s)
+	}
+	return TopicID(raw), nil
+}
+
+// Internal topics, which only the brokers themselves write.
+const (
+	// OffsetsTopic holds committed offsets and the state of groups.
+	OffsetsTopic = "__consumer_offsets"
+	// TransactionsTopic holds the state of transactions.
+	TransactionsTopic = "__transaction_state"
+)
+
+// IsInternal tells whether a topic is one of the brokers' own.
+func IsInternal(name string) bool { return name == OffsetsTopic || name == TransactionsTopic }
+
+// NoLeader as a partition's leader says that it has none.
+const NoLeader int32 = -1
+
+// Broker is a live member of the cluster.
+type Broker struct {
+	ID    int32
+	Host  string
+	Port  int32
+	Rack  string // empty: none
+	Epoch int64  // of its registration
+}
+
+// Partition is what the cluster knows of one partition.
+type Partition struct {
+	Leader         int32 // NoLeader: none
+	LeaderEpoch    int32
+	PartitionEpoch int32 // the version of its state in the store
+	Replicas       []int32
+	ISR            []int32
+}
+
+// Topic is immutable, with all that it refers to.
+type Topic struct {
+	Name       string
+	ID         TopicID
+	Partitions []Partition
+	// Config has the topic's own settings; what is not there has the broker's default.
+	Config   map[string]string
+	Internal bool
+}
+
+// Image is an immutable picture of the cluster. All its methods may be called
+// on a nil *Image, which is a cluster without brokers and topics.
+type Image struct {
+	// ClusterID is what clients see as the cluster's identity.
+	ClusterID string
+	// ControllerID is the broker that holds the controller, -1 if none.
+	ControllerID int32
+	// ControllerEpoch counts the elections.
+	ControllerEpoch int32
+	// Brokers are sorted by ID.
+	Brokers []Broker
+
+	// The two indexes hold the same topics.
+	hashes *imageHashes
+	byName *trie[string, *Topic]
+	byID   *trie[TopicID, *Topic]
+	count  int
+
+	sorted     sync.Once
+	sortedList []*Topic
+}
+
+// imageHashes is shared by all versions of an image, so that they can be compared.
+type imageHashes struct {
+	name trieHash[string]
+	id   trieHash[TopicID]
+}
+
+// NewImage returns an image without topics.
+func NewImage(clusterID string, brokers []Broker) *Image {
+	return &Image{
+		ClusterID:    clusterID,
+		ControllerID: -1,
+		Brokers:      brokers,
+		hashes:       &imageHashes{name: newTrieHash[string](), id: newTrieHash[TopicID]()},
+	}
+}
+
+// Topic returns the topic of a name, nil if there is none.
+func (im *Image) Topic(name string) *Topic {
+	if im == nil {
+		return nil
+	}
+	t, _ := im.byName.get(im.hashes.name, name)
+	return t
+}
+
+// TopicByID returns the topic of an id, nil if there is none.
+func (im *Image) TopicByID(id TopicID) *Topic {
+	if im == nil {
+		return nil
+	}
+	t, _ := im.byID.get(im.hashes.id, id)
+	return t
+}
+
+// TopicCount is the number of topics.
+func (im *Image) TopicCount() int {
+	if im == nil {
+		return 0
+	}
+	return im.count
+}
+
+// Topics returns all topics sorted by name. The caller must not change the slice.
+func (im *Image) Topics() []*Topic {
+	if im == nil {
+		return nil
+	}
+	im.sorted.Do(func() {
+		list := make([]*Topic, 0, im.count)
+		im.byName.each(func(_ string, t *Topic) { list = append(list, t) })
+		slices.SortFunc(list, func(a, b *Topic) int { return compareNames(a.Name, b.Name) })
+		im.sortedList = list
+	})
+	return im.sortedList
+}
+
+func compareNames(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// Broker returns the live broker of an id.
+func (im *Image) Broker(id int32) (Broker, bool) {
+	if im == nil {
+		return Broker{}, false
+	}
+	for _, b := range im.Brokers {
+		if b.ID == id {
+			return b, true
+		}
+	}
+	return Broker{}, false
+}
+
+// Partition returns one partition of a topic by name.
+func (im *Image) Partition(topic string, partition int32) (Partition, bool) {
+	t := im.Topic(topic)
+	if t == nil || partition < 0 || int(partition) >= len(t.Partitions) {
+		return Partition{}, false
+	}
+	return t.Partitions[partition], true
+}
+
+// With returns an image in which t takes the place of the topic of its name.
+// It costs O(log n) in the number of topics.
+func (im *Image) With(t *Topic) *Image {
+	out := im.copied()
+	if old := im.Topic(t.Name); old != nil {
+		out.byID = out.byID.without(out.hashes.id, old.ID)
+		out.count--
+	}
+	out.byName = out.byName.with(out.hashes.name, t.Name, t)
+	out.byID = out.byID.with(out.hashes.id, t.ID, t)
+	out.count++
+	return out
+}
+
+// Without returns an image without the topic of that name. It costs O(log n).
+func (im *Image) Without(name string) *Image {
+	old := im.Topic(name)
+	if old == nil {
+		return im
+	}
+	out := im.copied()
+	out.byName = out.byName.without(out.hashes.name, name)
+	out.byID = out.byID.without(out.hashes.id, old.ID)
+	out.count--
+	return out
+}
+
+// WithBrokers returns an image with other brokers and controller.
+func (im *Image) WithBrokers(brokers []Broker, controllerID, controllerEpoch int32) *Image {
+	out := im.copied()
+	out.Brokers, out.ControllerID, out.ControllerEpoch = brokers, controllerID, controllerEpoch
+	return out
+}
+
+func (im *Image) copied() *Image {
+	return &Image{
+		ClusterID:       im.ClusterID,
+		ControllerID:    im.ControllerID,
+		ControllerEpoch: im.ControllerEpoch,
+		Brokers:         im.Brokers,
+		hashes:          im.hashes,
+		byName:          im.byName,
+		byID:            im.byID,
+		count:           im.count,
+	}
+}
+
+// DiffTopics calls fn for each topic that differs between two images of one
+// history: old is nil for a new topic, new is nil for a deleted one. A topic
+// that was deleted and made again is reported as one change with two ids. It
+// costs time in what differs, not in what there is. Either image may be nil.
+func DiffTopics(old, new *Image, fn func(old, new *Topic)) {
+	var a, b *trie[string, *Topic]
+	if old != nil {
+		a = old.byName
+	}
+	if new != nil {
+		b = new.byName
+	}
+	diffTrie(a, b, func(_ string, was, is *Topic) { fn(was, is) })
+}
