@@ -1,0 +1,48 @@
+package group
+
+import "time"
+
+// Config sets the limits of the group coordinator. Names in brackets are Kafka's. The zero value
+// of every field but InitialRebalanceDelay means Kafka's default.
+type Config struct {
+	// InitialRebalanceDelay is how long the first rebalance of an empty group waits for more
+	// members [group.initial.rebalance.delay.ms, 3000]. Zero means no delay; see DefaultConfig.
+	InitialRebalanceDelay time.Duration
+	// SessionTimeoutMin and SessionTimeoutMax bound what members may ask for
+	// [group.min.session.timeout.ms 6000, group.max.session.timeout.ms 1800000].
+	SessionTimeoutMin, SessionTimeoutMax time.Duration
+	// MembersMax is the most members of a group [group.max.size, 2147483647].
+	MembersMax int
+	// OffsetMetadataBytesMax is the longest metadata of a commit [offset.metadata.max.bytes, 4096].
+	OffsetMetadataBytesMax int
+	// OffsetsRetention is how long offsets of a group without members are kept [offsets.retention.minutes, 10080].
+	OffsetsRetention time.Duration
+	// RetentionCheckInterval is how often expired offsets are looked for
+	// [offsets.retention.check.interval.ms, 600000].
+	RetentionCheckInterval time.Duration
+	// LoadsMax is how many partitions are replayed at a time; 4 by default.
+	LoadsMax int
+}
+
+// DefaultConfig returns Kafka's defaults.
+func DefaultConfig() Config {
+	return Config{InitialRebalanceDelay: 3 * time.Second}.withDefaults()
+}
+
+func (c Config) withDefaults() Config {
+	orElse(&c.SessionTimeoutMin, 6*time.Second)
+	orElse(&c.SessionTimeoutMax, 30*time.Minute)
+	orElse(&c.MembersMax, 1<<31-1)
+	orElse(&c.OffsetMetadataBytesMax, 4096)
+	orElse(&c.OffsetsRetention, 7*24*time.Hour)
+	orElse(&c.RetentionCheckInterval, 10*time.Minute)
+	orElse(&c.LoadsMax, 4)
+	return c
+}
+
+// orElse sets *v to its default where it is not positive.
+func orElse[T int | time.Duration](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}
