@@ -37,6 +37,7 @@ type Event struct {
 	Meta Meta
 
 	fields []field
+	before int // how many fields, with distinct names, the event before had
 	parsed bool
 	arena  []byte // unescaped strings and encoded nested values of this event
 	names  map[string]string
@@ -53,8 +54,16 @@ type field struct {
 // Reset. Fields are gone; Meta is left as it is, for the caller to fill.
 func (e *Event) Reset(raw []byte) {
 	e.Raw = raw
-	e.fields = e.fields[:0]
+	e.clear()
 	e.arena = e.arena[:0]
+}
+
+// clear removes the fields.
+func (e *Event) clear() {
+	if len(e.fields) > 0 {
+		e.before = len(e.fields)
+	}
+	e.fields = e.fields[:0]
 	e.parsed = false
 }
 

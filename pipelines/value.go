@@ -1,6 +1,7 @@
 package pipelines
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"strconv"
@@ -178,7 +179,7 @@ func (v Value) aliased() any {
 
 // decodeNested turns the JSON of a list or object into Go values.
 func decodeNested(src []byte) any {
-	d := json.NewDecoder(newByteReader(src))
+	d := json.NewDecoder(bytes.NewReader(src))
 	d.UseNumber()
 	var out any
 	if err := d.Decode(&out); err != nil {
