@@ -1,0 +1,133 @@
+package sinks
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// metadataBytesMax is the most metadata a broker takes with a committed offset (Kafka's offset.metadata.max.bytes default).
+const metadataBytesMax = 4096
+
+// claimVersion heads every metadata text this worker commits. A text with another version is not read as a claim.
+const claimVersion = "sluice1"
+
+// TopicID is a topic's identity, which a topic of the same name made later does not share (KIP-516).
+type TopicID [16]byte
+
+// String returns the ID as 32 hexadecimal digits.
+func (id TopicID) String() string { return hex.EncodeToString(id[:]) }
+
+func parseTopicID(s string) (id TopicID, err error) {
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) != len(id) {
+		return id, fmt.Errorf("topic ID %q: want 32 hexadecimal digits", s)
+	}
+	copy(id[:], b)
+	return id, nil
+}
+
+// Claim is a sealed range of one partition: the identity under which its rows are written, however often and by whichever
+// worker. Immutable once made.
+//
+// A claim travels in the metadata of the group's committed offset, which is Lo while the claim is open:
+//
+//	sluice1 hi=HI epoch=EPOCH topic=TOPIC-ID schema=HASH server=SERVER
+//
+// and a closed position (a plain commit of Hi+1) carries
+//
+//	sluice1 topic=TOPIC-ID
+//
+// so that a worker which finds it can tell whether the offset still belongs to the topic of that name. SERVER comes last and runs to
+// the end; it is cut at the broker's limit for metadata. A text that does not parse is somebody else's commit: the offset counts, no
+// claim is open.
+type Claim struct {
+	Pipeline  string
+	Sink      string
+	Topic     string
+	TopicID   TopicID
+	Partition int32
+	Lo, Hi    int64 // first and last offset, both inclusive; offsets within may be absent (compaction, control records)
+	Epoch     int32 // leader epoch of the record at Hi, -1 where the broker gives none
+	Schema    string
+	Server    string
+}
+
+// Identity is the text that names the claim at the destination, the same for every attempt of every worker.
+func (c Claim) Identity() string {
+	var b strings.Builder
+	b.WriteString(c.Pipeline)
+	b.WriteByte('/')
+	b.WriteString(c.Sink)
+	fmt.Fprintf(&b, "/%s/%d/%d-%d/%d", c.TopicID, c.Partition, c.Lo, c.Hi, c.Epoch)
+	return b.String()
+}
+
+// metadata is the text committed with offset Lo while the claim is open.
+func (c Claim) metadata() string {
+	b := make([]byte, 0, 160)
+	b = append(b, claimVersion...)
+	b = append(b, " hi="...)
+	b = strconv.AppendInt(b, c.Hi, 10)
+	b = append(b, " epoch="...)
+	b = strconv.AppendInt(b, int64(c.Epoch), 10)
+	b = append(b, " topic="...)
+	b = hex.AppendEncode(b, c.TopicID[:])
+	b = append(b, " schema="...)
+	b = append(b, strings.ReplaceAll(c.Schema, " ", "_")...)
+	b = append(b, " server="...)
+	b = append(b, c.Server...)
+	return string(b[:min(len(b), metadataBytesMax)])
+}
+
+// closedMetadata is the text committed with a plain offset.
+func closedMetadata(id TopicID) string { return claimVersion + " topic=" + id.String() }
+
+// commitNote is what a committed offset's metadata says.
+type commitNote struct {
+	topicID TopicID
+	claim   bool // the fields below are set
+	hi      int64
+	epoch   int32
+	schema  string
+	server  string
+}
+
+// parseNote reads the metadata of a committed offset; ok is false for a text this worker did not write.
+func parseNote(metadata string) (n commitNote, ok bool) {
+	rest, found := strings.CutPrefix(metadata, claimVersion+" ")
+	if !found {
+		return n, false
+	}
+	if head, server, found := strings.Cut(rest, " server="); found {
+		rest, n.server = head, server
+	}
+	seen := map[string]bool{}
+	for _, field := range strings.Fields(rest) {
+		key, value, _ := strings.Cut(field, "=")
+		if err := n.set(key, value); err != nil {
+			return commitNote{}, false
+		}
+		seen[key] = true
+	}
+	n.claim = seen["hi"]
+	return n, seen["topic"] && (!n.claim || seen["epoch"] && seen["schema"])
+}
+
+func (n *commitNote) set(key, value string) (err error) {
+	switch key {
+	case "hi":
+		n.hi, err = strconv.ParseInt(value, 10, 64)
+	case "epoch":
+		var epoch int64
+		epoch, err = strconv.ParseInt(value, 10, 32)
+		n.epoch = int32(epoch)
+	case "topic":
+		n.topicID, err = parseTopicID(value)
+	case "schema":
+		n.schema = value
+	default: // a later writer's addition: a claim must stay readable for an older worker
+	}
+	return err
+}

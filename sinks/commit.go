@@ -1,0 +1,131 @@
+package sinks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// commitEntry is one partition's commit that is due.
+type commitEntry struct {
+	id     int32
+	slot   *slot
+	action action
+}
+
+// startCommit sends everything that is due in one request, unless one is under way: what becomes due meanwhile goes with the next. So
+// there is one request a round trip, however many partitions there are, and a commit of a partition never overtakes another.
+func (s *session) startCommit() {
+	if s.committing || len(s.due) == 0 {
+		return
+	}
+	entries := s.due
+	s.due = nil
+	s.committing = true
+	go func() {
+		outcomes := s.commit(entries)
+		s.call(func() { s.committed(entries, outcomes, time.Now()) })
+	}()
+}
+
+func (s *session) committed(entries []commitEntry, outcomes map[int32]outcome, now time.Time) {
+	s.committing = false
+	for _, e := range entries {
+		if s.parts[e.id] != e.slot {
+			continue // lost or revoked meanwhile
+		}
+		e.slot.committedNow(outcomes[e.id], now)
+		if e.slot.fenced {
+			e.slot.fencedAt = now
+			s.disown(e.id)
+			s.w.log.Warn("fenced: the group has given the partition away", "partition", e.id)
+		}
+	}
+}
+
+// errNotOwned keeps a commit from being sent for a partition that was lost after the commit was made ready.
+var errNotOwned = errors.New("a partition of the commit is not ours any more")
+
+// commit sends one request. The client holds off the group's joins while it runs, so the generation in the request is the one under which the
+// partitions are owned; the check in the middle catches what was lost before the request was made.
+func (s *session) commit(entries []commitEntry) map[int32]outcome {
+	topic := s.w.pipe.Topic.Name
+	offsets := make(map[int32]kgo.EpochOffset, len(entries))
+	metadata := make(map[int32]string, len(entries))
+	for _, e := range entries {
+		offsets[e.id] = kgo.EpochOffset{Epoch: e.action.epoch, Offset: e.action.offset}
+		metadata[e.id] = e.action.metadata
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.w.cfg.WriteDeadline)
+	defer cancel()
+	ctx = kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
+		setMetadata(req, metadata)
+		return s.stillOwned(entries)
+	})
+	outcomes := make(map[int32]outcome, len(entries))
+	s.cl.CommitOffsetsSync(ctx, map[string]map[int32]kgo.EpochOffset{topic: offsets},
+		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+			for _, e := range entries {
+				outcomes[e.id] = commitRetry
+			}
+			if err != nil {
+				s.w.log.Warn("commit failed, trying again", "error", err)
+				return
+			}
+			s.readOutcomes(resp, outcomes)
+		})
+	return outcomes
+}
+
+// setMetadata replaces the member ID, which the client puts there, by our text.
+func setMetadata(req *kmsg.OffsetCommitRequest, metadata map[int32]string) {
+	for i := range req.Topics {
+		for j := range req.Topics[i].Partitions {
+			p := &req.Topics[i].Partitions[j]
+			text := metadata[p.Partition]
+			p.Metadata = &text
+		}
+	}
+}
+
+func (s *session) stillOwned(entries []commitEntry) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range entries {
+		if s.owned[e.id] != e.slot {
+			return fmt.Errorf("partition %d: %w", e.id, errNotOwned)
+		}
+	}
+	return nil
+}
+
+func (s *session) readOutcomes(resp *kmsg.OffsetCommitResponse, outcomes map[int32]outcome) {
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			o, err := outcomeOf(p.ErrorCode)
+			outcomes[p.Partition] = o
+			if err != nil {
+				s.w.log.Warn("commit refused", "partition", p.Partition, "error", err)
+			}
+		}
+	}
+}
+
+// outcomeOf reads an error code of a commit. Codes that say that another has our place end the partition; everything else is waited out.
+func outcomeOf(code int16) (outcome, error) {
+	err := kerr.ErrorForCode(code)
+	switch {
+	case err == nil:
+		return commitDone, nil
+	case errors.Is(err, kerr.IllegalGeneration), errors.Is(err, kerr.UnknownMemberID),
+		errors.Is(err, kerr.FencedInstanceID), errors.Is(err, kerr.FencedMemberEpoch), errors.Is(err, kerr.StaleMemberEpoch):
+		return commitFenced, err
+	default:
+		return commitRetry, err
+	}
+}

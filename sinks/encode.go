@@ -1,0 +1,165 @@
+package sinks
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/sluice-io/sluice/pipelines"
+)
+
+// encoder turns records into a block. Not safe for concurrent use; its parts are reused from batch to batch.
+type encoder struct {
+	pipe       *pipelines.Pipeline
+	chain      *pipelines.Chain
+	block      Block
+	event      pipelines.Event
+	headers    []pipelines.Header
+	generation int // of the schema the block has
+}
+
+// tally is what became of a batch's records.
+type tally struct {
+	consumed int64
+	stored   int64
+	found    int64
+	dropped  map[string]int64 // by stage
+	rejected map[string]int64 // by reason
+	letters  []letter
+}
+
+// encode fills the block with the records that are not present. What it does depends on the records alone, so that the block of
+// a repeated claim is the same.
+func (e *encoder) encode(records []*kgo.Record, present []int64) tally {
+	t := tally{consumed: int64(len(records)), dropped: map[string]int64{}, rejected: map[string]int64{}}
+	e.block.Reset()
+	for _, r := range records {
+		if _, there := slices.BinarySearch(present, r.Offset); there {
+			t.found++
+			continue
+		}
+		e.one(r, &t)
+	}
+	t.stored = int64(e.block.Rows())
+	return t
+}
+
+func (e *encoder) one(r *kgo.Record, t *tally) {
+	if err := e.pipe.ReadRecord(&e.event, e.meta(r), r.Value); err != nil {
+		t.reject(r, "decode", "decode", err)
+		return
+	}
+	switch result := e.chain.Apply(&e.event); result.Outcome {
+	case pipelines.Drop:
+		t.dropped[result.Stage]++
+		return
+	case pipelines.Fail:
+		if !e.keep(r, result, t) {
+			return
+		}
+	}
+	if err := e.block.Append(&e.event); err != nil {
+		t.reject(r, "columns", rejectReason(err), err)
+	}
+}
+
+// keep decides on an event that a stage could not work on: true means that it is stored as the raw line.
+func (e *encoder) keep(r *kgo.Record, result pipelines.Result, t *tally) bool {
+	switch e.pipe.Errors.Parse {
+	case pipelines.ErrorsKeep:
+		return true
+	case pipelines.ErrorsDrop:
+		t.dropped[result.Stage]++
+	default:
+		t.reject(r, result.Stage, result.Reason, result.Err)
+	}
+	return false
+}
+
+func (t *tally) reject(r *kgo.Record, stage, reason string, err error) {
+	t.rejected[reason]++
+	t.letters = append(t.letters, letter{record: r, stage: stage, reason: err.Error()})
+}
+
+// rejectReason is the label of a counter: few values, whatever the data.
+func rejectReason(err error) string {
+	switch {
+	case errors.Is(err, pipelines.ErrRange):
+		return "range"
+	case errors.Is(err, pipelines.ErrType):
+		return "type"
+	case errors.Is(err, pipelines.ErrNull):
+		return "null"
+	default:
+		return "column"
+	}
+}
+
+func (e *encoder) meta(r *kgo.Record) pipelines.Meta {
+	e.headers = e.headers[:0]
+	for i := range r.Headers {
+		e.headers = append(e.headers, pipelines.Header{Key: r.Headers[i].Key, Value: r.Headers[i].Value})
+	}
+	return pipelines.Meta{
+		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Timestamp, Key: r.Key, Headers: e.headers,
+	}
+}
+
+// encoders keeps encoders for reuse. Safe for concurrent use.
+type encoders struct {
+	make func() (*encoder, error)
+
+	mu         sync.Mutex // guards what follows
+	free       []*encoder
+	generation int
+}
+
+func (p *encoders) get() (*encoder, error) {
+	p.mu.Lock()
+	generation := p.generation
+	if n := len(p.free); n > 0 {
+		e := p.free[n-1]
+		p.free = p.free[:n-1]
+		p.mu.Unlock()
+		return e, nil
+	}
+	p.mu.Unlock()
+	e, err := p.make()
+	if err != nil {
+		return nil, err
+	}
+	e.generation = generation
+	return e, nil
+}
+
+func (p *encoders) put(e *encoder) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.generation == p.generation {
+		p.free = append(p.free, e)
+	}
+}
+
+// renew throws away what was made for an older schema.
+func (p *encoders) renew() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.generation++
+	p.free = nil
+}
+
+func (w *Worker) newEncoder() (*encoder, error) {
+	e, err := w.newEncoderStages()
+	if err != nil {
+		return nil, err
+	}
+	e.block, err = w.sink.NewBlock()
+	return e, err
+}
+
+func (w *Worker) newEncoderStages() (*encoder, error) {
+	chain, err := w.spec.NewProcess()
+	return &encoder{pipe: w.pipe, chain: chain}, err
+}

@@ -1,0 +1,144 @@
+package sinks
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/sluice-io/sluice/pipelines"
+)
+
+// fetchWaitMax is how long a fetch without new records waits at the broker. It also bounds how long a resumed partition waits for
+// the fetch in flight.
+const fetchWaitMax = 500 * time.Millisecond
+
+// kafkaOptions are the options every client of the worker shares: where the brokers are and how to talk to them.
+func (w *Worker) kafkaOptions() ([]kgo.Opt, error) {
+	addr := w.cfg.Brokers
+	var b pipelines.Brokers
+	if w.pipe.Brokers != nil {
+		b = *w.pipe.Brokers
+		addr = b.Addr
+	}
+	if len(addr) == 0 {
+		return nil, errors.New("no brokers: name them in the pipeline's `brokers:` or with --brokers")
+	}
+	options := []kgo.Opt{
+		kgo.SeedBrokers(addr...),
+		kgo.ClientID(w.cfg.ClientID),
+		kgo.WithLogger(clientLogger{w.log}),
+		kgo.MetadataMinAge(250 * time.Millisecond),
+	}
+	if b.TLS != nil {
+		c, err := tlsConfig(b.TLS)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, kgo.DialTLSConfig(c))
+	}
+	if b.SASL != nil {
+		m, err := mechanism(b.SASL)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, kgo.SASL(m))
+	}
+	return options, nil
+}
+
+// groupOptions make a client a member of the sink's group.
+func (s *session) groupOptions() []kgo.Opt {
+	w := s.w
+	options := []kgo.Opt{
+		kgo.ConsumerGroup(w.spec.Group()),
+		kgo.ConsumeTopics(w.pipe.Topic.Name),
+		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.SessionTimeout(w.cfg.SessionTimeout),
+		kgo.HeartbeatInterval(w.cfg.SessionTimeout / 6),
+		kgo.RebalanceTimeout(2 * w.cfg.SessionTimeout),
+		kgo.DisableAutoCommit(),
+		kgo.BlockRebalanceOnPoll(),
+		kgo.OnOffsetsFetched(s.onOffsetsFetched),
+		kgo.OnPartitionsRevoked(s.onRevoked),
+		kgo.OnPartitionsLost(s.onLost),
+		// A group without a commit begins at the earliest record. A commit that the log no longer has is never passed over in silence.
+		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(), // their offsets are part of a range, or a range at the log's end would never close
+		kgo.FetchMaxBytes(w.cfg.FetchBytesMax),
+		kgo.FetchMaxPartitionBytes(max(w.cfg.FetchBytesMax/4, 1<<20)),
+		kgo.FetchMaxWait(fetchWaitMax),
+	}
+	if w.cfg.InstanceID != "" {
+		options = append(options, kgo.InstanceID(w.cfg.InstanceID))
+	}
+	return options
+}
+
+func tlsConfig(t *pipelines.TLS) (*tls.Config, error) {
+	c := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.InsecureSkipVerify, MinVersion: tls.VersionTLS12}
+	if t.CAFile != "" {
+		pem, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the brokers' CA: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("read the brokers' CA: no certificate in %s", t.CAFile)
+		}
+	}
+	if t.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the client certificate: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+func mechanism(s *pipelines.SASL) (sasl.Mechanism, error) {
+	password, err := s.Password.Reveal()
+	if err != nil {
+		return nil, fmt.Errorf("brokers' password: %w", err)
+	}
+	switch s.Mechanism {
+	case pipelines.SASLPlain:
+		return plain.Auth{User: s.Username, Pass: password}.AsMechanism(), nil
+	case pipelines.SASLScramSHA256:
+		return scram.Auth{User: s.Username, Pass: password}.AsSha256Mechanism(), nil
+	case pipelines.SASLScramSHA512:
+		return scram.Auth{User: s.Username, Pass: password}.AsSha512Mechanism(), nil
+	default:
+		return nil, fmt.Errorf("SASL mechanism %q is not known", s.Mechanism)
+	}
+}
+
+// clientLogger passes what the Kafka client has to say on: its own info level is detail to a reader of our log.
+type clientLogger struct{ log *slog.Logger }
+
+func (l clientLogger) Level() kgo.LogLevel {
+	if l.log.Enabled(context.Background(), slog.LevelDebug) {
+		return kgo.LogLevelInfo
+	}
+	return kgo.LogLevelWarn
+}
+
+func (l clientLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
+	to := slog.LevelDebug
+	if level <= kgo.LogLevelWarn {
+		to = slog.LevelWarn
+	}
+	l.log.Log(context.Background(), to, "kafka: "+msg, keyvals...)
+}

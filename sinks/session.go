@@ -1,0 +1,505 @@
+package sinks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// pollRecordsMax is the most records taken from the Kafka client at a time.
+const pollRecordsMax = 10_000
+
+// errRejoin asks for a new client: the group no longer knows this one and the client has not noticed.
+var errRejoin = errors.New("membership in the group was lost")
+
+// session is the life of one group client. One goroutine, the loop, owns the partitions and everything else without another guard; the
+// poller, the writers, the commit and the group's callbacks hand it functions to run. The loop never waits for any of them, so
+// a callback that waits for the loop always gets its answer.
+type session struct {
+	w  *Worker
+	cl *kgo.Client
+
+	calls chan func()
+	ended chan struct{} // closed when the loop takes no more calls
+
+	// Owned by the loop.
+	parts      map[int32]*slot
+	due        []commitEntry // wait for the commit under way
+	committing bool
+	writing    int
+	ends       map[int32]endOffset // with Once, when known
+	settled    map[int32]int64     // with Once: commits of partitions that other members have
+	stopping   bool
+	failure    error // ends the session at once
+	result     error // what the session ends with when it is drained
+	writes     sync.WaitGroup
+
+	held atomic.Int64  // memory of all records
+	room chan struct{} // one token: held has gone down
+
+	mu    sync.Mutex // guards owned
+	owned map[int32]*slot
+}
+
+// slot is an assigned partition: its decisions, and what of it runs elsewhere.
+type slot struct {
+	*partition
+	paused    bool
+	cancel    context.CancelFunc // of the write in progress
+	fencedAt  time.Time
+	waiters   []chan struct{} // closed when the partition is drained
+	verifyTo  int64           // the destination may hold offsets up to here; used by one write at a time
+	verifySet bool            // verifyTo was asked for
+}
+
+func newSession(w *Worker) *session {
+	return &session{
+		w:       w,
+		calls:   make(chan func()),
+		ended:   make(chan struct{}),
+		parts:   map[int32]*slot{},
+		settled: map[int32]int64{},
+		room:    make(chan struct{}, 1),
+		owned:   map[int32]*slot{},
+	}
+}
+
+// run joins the group and works until ctx is cancelled, all is done (Once), or the session cannot go on.
+func (s *session) run(ctx context.Context, options []kgo.Opt) error {
+	cl, err := kgo.NewClient(append(options[:len(options):len(options)], s.groupOptions()...)...)
+	if err != nil {
+		return fmt.Errorf("sink %s: %w", s.w.spec.Group(), err)
+	}
+	s.cl = cl
+	pollCtx, stopPolling := context.WithCancel(context.WithoutCancel(ctx))
+	var helpers sync.WaitGroup
+	helpers.Go(func() { s.poll(pollCtx) })
+	if s.w.cfg.Once {
+		helpers.Go(func() { s.watchEnds(pollCtx) })
+	}
+	err = s.loop(ctx)
+	stopPolling()
+	close(s.ended)
+	cl.CloseAllowingRebalance() // leaves the group
+	helpers.Wait()
+	s.writes.Wait()
+	s.w.metrics.partitions.Set(0)
+	s.w.metrics.openClaims.Set(0)
+	return err
+}
+
+// loop runs calls and timers until the session ends.
+func (s *session) loop(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var giveUp <-chan time.Time
+	stop := ctx.Done()
+	for {
+		s.advance(time.Now())
+		if done, err := s.finished(); done {
+			return err
+		}
+		timer.Reset(s.untilWake(time.Now()))
+		select {
+		case f := <-s.calls:
+			f()
+		case <-timer.C:
+		case <-stop:
+			stop = nil
+			s.drainAll()
+			t := time.NewTimer(s.w.cfg.DrainTimeout)
+			defer t.Stop()
+			giveUp = t.C
+		case <-giveUp:
+			s.abandon()
+			return nil
+		}
+	}
+}
+
+// finished says that the loop can end.
+func (s *session) finished() (bool, error) {
+	if s.failure != nil {
+		s.abandon()
+		return true, s.failure
+	}
+	if !s.stopping {
+		done, err := s.onceDone()
+		if !done {
+			return false, nil
+		}
+		s.result = err
+		s.drainAll()
+		s.advance(time.Now())
+	}
+	for _, p := range s.parts {
+		if !p.drained() {
+			return false, nil
+		}
+	}
+	return !s.committing, s.result
+}
+
+// call has the loop run f and waits until it has. false: the loop has ended and f did not run.
+func (s *session) call(f func()) bool {
+	done := make(chan struct{})
+	select {
+	case s.calls <- func() { defer close(done); f() }:
+		<-done
+		return true
+	case <-s.ended:
+		return false
+	}
+}
+
+// advance does all that is due now.
+func (s *session) advance(now time.Time) {
+	open, stopped := 0, 0
+	var held int64
+	pressed := s.held.Load() > s.w.cfg.MemoryBytesMax
+	for id, p := range s.parts {
+		s.advancePart(id, p, now, pressed)
+		held += p.held()
+		if p.openClaim {
+			open++
+		}
+		if p.failed != nil {
+			stopped++
+		}
+	}
+	s.setHeld(held)
+	s.startCommit()
+	s.w.metrics.openClaims.Set(float64(open))
+	s.w.metrics.stopped.Set(float64(stopped))
+}
+
+func (s *session) advancePart(id int32, p *slot, now time.Time, pressed bool) {
+	end, ending := s.ends[id]
+	p.eager = pressed || p.failed != nil || ending && p.next >= end.end
+	for {
+		a := p.step(now, s.writing < s.w.cfg.ParallelWritesMax)
+		if a.do == actNone {
+			break
+		}
+		if a.do == actCommit {
+			s.due = append(s.due, commitEntry{id: id, slot: p, action: a})
+			continue
+		}
+		s.startWrite(p)
+	}
+	s.pause(id, p)
+	if p.failed != nil {
+		s.w.setWaiting(partitionName(id), p.failed)
+	}
+	if p.drained() {
+		for _, waiter := range p.waiters {
+			close(waiter)
+		}
+		p.waiters = nil
+	}
+	if p.fenced && now.Sub(p.fencedAt) > 2*s.w.cfg.SessionTimeout {
+		s.failure = fmt.Errorf("partition %d: %w", id, errRejoin)
+	}
+}
+
+func partitionName(id int32) string { return fmt.Sprintf("partition %d", id) }
+
+// pause makes the client stop or resume fetching the partition.
+func (s *session) pause(id int32, p *slot) {
+	full := p.full()
+	if full == p.paused {
+		return
+	}
+	p.paused = full
+	which := map[string][]int32{s.w.pipe.Topic.Name: {id}}
+	if full {
+		s.cl.PauseFetchPartitions(which)
+	} else {
+		s.cl.ResumeFetchPartitions(which)
+	}
+}
+
+func (s *session) setHeld(n int64) {
+	s.held.Store(n)
+	s.w.metrics.heldBytes.Set(float64(n))
+	if n <= s.w.cfg.MemoryBytesMax {
+		select {
+		case s.room <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// untilWake is how long nothing needs doing unless an event comes.
+func (s *session) untilWake(now time.Time) time.Duration {
+	d := time.Minute
+	for _, p := range s.parts {
+		if at, ok := p.wake(); ok {
+			d = min(d, at.Sub(now))
+		}
+		if p.fenced {
+			d = min(d, s.w.cfg.SessionTimeout)
+		}
+	}
+	return max(d, time.Millisecond)
+}
+
+// poll hands fetched records to the loop. Between a poll and AllowRebalance the group cannot take a partition away, so the loop never gets
+// records of a partition that has meanwhile been lost and given back.
+func (s *session) poll(ctx context.Context) {
+	for ctx.Err() == nil {
+		if !s.awaitRoom(ctx) {
+			return
+		}
+		fetches := s.cl.PollRecords(ctx, pollRecordsMax)
+		if fetches.IsClientClosed() || ctx.Err() != nil {
+			s.cl.AllowRebalance()
+			return
+		}
+		s.call(func() { s.took(fetches, time.Now()) })
+		fetches.EachError(s.fetchError)
+		s.cl.AllowRebalance()
+	}
+}
+
+// awaitRoom waits until the records held are within their limit.
+func (s *session) awaitRoom(ctx context.Context) bool {
+	for s.held.Load() > s.w.cfg.MemoryBytesMax {
+		select {
+		case <-s.room:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+func (s *session) took(fetches kgo.Fetches, now time.Time) {
+	fetches.EachPartition(func(f kgo.FetchTopicPartition) {
+		if p := s.parts[f.Partition]; p != nil && f.Topic == s.w.pipe.Topic.Name && len(f.Records) > 0 {
+			p.take(f.Records, now)
+		}
+	})
+}
+
+// onOffsetsFetched is called by the client after an assignment, with the group's commits and before the first fetch.
+func (s *session) onOffsetsFetched(ctx context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
+	id, _, err := s.w.topicID(ctx)
+	if err != nil {
+		return err
+	}
+	var commits []kmsg.OffsetFetchResponseGroupTopicPartition
+	for _, g := range resp.Groups {
+		for _, t := range g.Topics {
+			if t.Topic == s.w.pipe.Topic.Name || t.TopicID == id && id != (TopicID{}) {
+				commits = append(commits, t.Partitions...)
+			}
+		}
+	}
+	s.call(func() {
+		for i := range commits {
+			if commits[i].ErrorCode == 0 {
+				s.assign(id, &commits[i])
+			}
+		}
+		s.w.setWaiting("start", nil)
+	})
+	return nil
+}
+
+// assign begins a partition at the group's commit.
+func (s *session) assign(topic TopicID, c *kmsg.OffsetFetchResponseGroupTopicPartition) {
+	d := s.w.destination.Load()
+	base := Claim{
+		Pipeline: s.w.pipe.Name, Sink: s.w.spec.Name, Topic: s.w.pipe.Topic.Name, TopicID: topic, Partition: c.Partition,
+		Epoch: -1, Schema: d.Schema, Server: d.Server,
+	}
+	metadata := ""
+	if c.Metadata != nil {
+		metadata = *c.Metadata
+	}
+	note, ours := parseNote(metadata)
+	var replayed *commitNote
+	if c.Offset >= 0 && ours && note.claim {
+		replayed = &note
+	}
+	p := &slot{partition: newPartition(s.w.limits(), base, c.Offset, replayed, rand.Float64)}
+	if c.Offset >= 0 && ours && note.topicID != topic {
+		p.stop(fmt.Errorf("the group's commit %d belongs to topic ID %s, the topic is now %s: reset the group's offsets to go on",
+			c.Offset, note.topicID, topic))
+	}
+	s.forget([]int32{c.Partition}, "assigned again")
+	s.parts[c.Partition] = p
+	s.mu.Lock()
+	s.owned[c.Partition] = p
+	s.mu.Unlock()
+	s.w.metrics.partitions.Set(float64(len(s.parts)))
+	s.w.log.Info("partition assigned", "partition", c.Partition, "offset", c.Offset, "open_claim", replayed != nil)
+	if p.failed != nil {
+		s.w.log.Error("partition stopped", "partition", c.Partition, "error", p.failed)
+	}
+}
+
+// onRevoked drains the partitions before the group may give them to another member. Heartbeats go on meanwhile.
+func (s *session) onRevoked(_ context.Context, _ *kgo.Client, revoked map[string][]int32) {
+	ids := revoked[s.w.pipe.Topic.Name]
+	var waiters []chan struct{}
+	s.call(func() {
+		for _, id := range ids {
+			if p := s.parts[id]; p != nil {
+				p.drain()
+				waiter := make(chan struct{})
+				p.waiters = append(p.waiters, waiter)
+				waiters = append(waiters, waiter)
+			}
+		}
+	})
+	s.awaitDrained(waiters)
+	s.call(func() { s.forget(ids, "revoked") })
+}
+
+// awaitDrained waits until the partitions are drained, at most for the write deadline: no write lasts longer, and a commit that does not come through by
+// then leaves an open claim for the next owner.
+func (s *session) awaitDrained(waiters []chan struct{}) {
+	timeout := time.NewTimer(s.w.cfg.WriteDeadline)
+	defer timeout.Stop()
+	for _, waiter := range waiters {
+		select {
+		case <-waiter:
+		case <-timeout.C:
+			return
+		case <-s.ended:
+			return
+		}
+	}
+}
+
+// onLost drops partitions that another member may already have.
+func (s *session) onLost(_ context.Context, _ *kgo.Client, lost map[string][]int32) {
+	s.call(func() { s.forget(lost[s.w.pipe.Topic.Name], "lost") })
+}
+
+// forget ends partitions, whatever state they are in.
+func (s *session) forget(ids []int32, why string) {
+	for _, id := range ids {
+		p := s.parts[id]
+		if p == nil {
+			continue
+		}
+		s.disown(id)
+		p.fence()
+		if p.cancel != nil {
+			p.cancel()
+		}
+		for _, waiter := range p.waiters {
+			close(waiter)
+		}
+		if p.paused {
+			s.cl.ResumeFetchPartitions(map[string][]int32{s.w.pipe.Topic.Name: {id}})
+		}
+		delete(s.parts, id)
+		s.w.setWaiting(partitionName(id), nil)
+		s.w.log.Info("partition "+why, "partition", id)
+	}
+	s.w.metrics.partitions.Set(float64(len(s.parts)))
+}
+
+func (s *session) disown(id int32) {
+	s.mu.Lock()
+	delete(s.owned, id)
+	s.mu.Unlock()
+}
+
+// drainAll begins the end of the session.
+func (s *session) drainAll() {
+	s.stopping = true
+	for _, p := range s.parts {
+		p.drain()
+	}
+}
+
+// abandon ends all partitions at once; open claims stay for the next owner.
+func (s *session) abandon() {
+	ids := make([]int32, 0, len(s.parts))
+	for id := range s.parts {
+		ids = append(ids, id)
+	}
+	s.forget(ids, "given up")
+}
+
+// fetchError deals with an error that came in place of records. It runs between a poll and AllowRebalance.
+func (s *session) fetchError(topic string, partition int32, err error) {
+	var loss *kgo.ErrDataLoss
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, kgo.ErrClientClosed):
+	case errors.Is(err, kerr.FencedInstanceID):
+		err = fmt.Errorf("sink %s: another worker runs under the instance ID %q: %w", s.w.spec.Group(), s.w.cfg.InstanceID, err)
+		s.call(func() { s.failure = err })
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		s.outOfRange(partition)
+	case errors.As(err, &loss):
+		s.stop(partition, fmt.Errorf("the log was truncated below what was read: %w", err))
+	default:
+		s.w.log.Warn("fetch", "topic", topic, "partition", partition, "error", err)
+	}
+}
+
+// outOfRange deals with a position that retention has passed.
+func (s *session) outOfRange(id int32) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.w.cfg.WriteDeadline)
+	defer cancel()
+	topic := s.w.pipe.Topic.Name
+	starts, err := s.w.admin.ListStartOffsets(ctx, topic)
+	start, ok := starts.Lookup(topic, id)
+	if err == nil && ok {
+		err = start.Err
+	}
+	if err != nil || !ok {
+		s.stop(id, fmt.Errorf("the position is not in the log, and its start cannot be read: %w", err))
+		return
+	}
+	goOn := false
+	s.call(func() { goOn = s.lost(id, start.Offset) })
+	if goOn {
+		s.cl.SetOffsets(map[string]map[int32]kgo.EpochOffset{topic: {id: {Epoch: -1, Offset: start.Offset}}})
+	}
+}
+
+// lost counts the records between the position and the log's start, and says whether to go on there.
+func (s *session) lost(id int32, start int64) (goOn bool) {
+	p := s.parts[id]
+	if p == nil {
+		return false
+	}
+	n := max(start-max(p.next, 0), 0)
+	s.w.metrics.lostOffsets.Add(float64(n))
+	s.w.mu.Lock()
+	s.w.account.Lost += n
+	s.w.mu.Unlock()
+	err := fmt.Errorf("offsets %d to %d were removed from the log before they were stored: %d records lost", p.next, start-1, n)
+	if s.w.cfg.OnLostOffsets != LostContinue || start < p.next {
+		p.stop(err)
+		s.w.log.Error("partition stopped", "partition", id, "error", err)
+		return false
+	}
+	s.w.log.Error("going on at the start of the log", "partition", id, "error", err)
+	p.skipTo(start)
+	return true
+}
+
+func (s *session) stop(id int32, err error) {
+	s.call(func() {
+		if p := s.parts[id]; p != nil {
+			p.stop(err)
+			s.w.log.Error("partition stopped", "partition", id, "error", err)
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package sinks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sluice-io/sluice/pipelines"
+)
+
+// Sink is a destination. All methods are safe for concurrent use: partitions are written side by side.
+type Sink interface {
+	// Check asks the destination whether it can take the pipeline's rows and what it promises. An error says where the trouble is
+	// and how to mend it; the worker repeats Check until it succeeds, so no error is final.
+	Check(ctx context.Context) (Destination, error)
+	// NewBlock returns an empty block of the current schema. It fails only while Check has not succeeded.
+	NewBlock() (Block, error)
+	// Stored reads back which offsets of the claim's range the destination holds, and the largest it holds of the partition.
+	Stored(ctx context.Context, c Claim) (Stored, error)
+	// Write stores the batch's block whole or not at all, and returns only when it is stored: nothing may still be queued. Written
+	// again under the same identity it changes nothing where the destination has DropsRepeats. Every error is the destination's
+	// trouble: the worker waits and writes again, for ever. ErrSchemaChanged asks for a new block first.
+	Write(ctx context.Context, b *Batch) error
+	// Close releases what the sink holds. No write is in progress.
+	Close() error
+}
+
+// Block gathers rows in the destination's own form. Not safe for concurrent use.
+type Block interface {
+	// Append adds the event as a row. A *RejectError says that this record cannot be stored, and leaves the block as it was.
+	Append(e *pipelines.Event) error
+	// Rows is the number of rows gathered.
+	Rows() int
+	// Bytes is about the memory the rows take.
+	Bytes() int64
+	// Reset empties the block for another batch.
+	Reset()
+}
+
+// Destination is what Check found.
+type Destination struct {
+	Server string // who answers: host and port, or a directory
+	Schema string // hash of mapping and destination schema; rows encoded under another hash are not the same bytes
+	// DropsRepeats says that a second write under one identity is dropped by the destination itself. Where it does not, the
+	// worker reads back what is there before it repeats a write.
+	DropsRepeats bool
+	Guarantee    string // a sentence for the operator: what this destination makes of crashes, and why
+}
+
+// Stored is what a destination holds of a claim's range.
+type Stored struct {
+	Offsets []int64 // ascending, each within [Lo, Hi]
+	Max     int64   // largest offset of the whole partition, -1 if there is none
+}
+
+// Batch is one write: the block of a claim.
+type Batch struct {
+	Claim Claim
+	Block Block
+	// Identity names the write at the destination: Claim.Identity(), or a derived one when some of the claim's rows were found
+	// stored and the block holds only the absent.
+	Identity string
+	// Repeat says that an earlier write of this claim may have succeeded or may still be running.
+	Repeat bool
+}
+
+// ErrSchemaChanged is returned by Sink.Write when the destination's schema is no longer that of the block.
+var ErrSchemaChanged = errors.New("the destination's schema has changed")
+
+// RejectError says that one record cannot be stored, whatever the state of the destination: it goes to the dead-letter topic.
+type RejectError struct {
+	Column string
+	Reason string
+}
+
+func (e *RejectError) Error() string {
+	if e.Column == "" {
+		return e.Reason
+	}
+	return fmt.Sprintf("column %s: %s", e.Column, e.Reason)
+}

@@ -1,0 +1,321 @@
+package sinks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/sluice-io/sluice/pipelines"
+)
+
+// Config is what a worker can be told. The zero value of each field means its default.
+type Config struct {
+	// Brokers are host:port addresses, used when the pipeline names none.
+	Brokers []string
+	// ClientID is the Kafka client ID; default "sluice-sink".
+	ClientID string
+	// InstanceID makes the worker a static member of its group (KIP-345): started again under the same ID within the session
+	// timeout it gets its partitions back at once. Two workers under one ID shut each other out. Default "": a dynamic member.
+	InstanceID string
+
+	// SessionTimeout is how long the group waits for a silent member; default 15 s. Brokers refuse what is outside their
+	// group.min.session.timeout.ms (6 s) and group.max.session.timeout.ms.
+	SessionTimeout time.Duration
+	// WriteDeadline is how long after its claim a batch may still be written; default two thirds of SessionTimeout, at most nine tenths.
+	WriteDeadline time.Duration
+	// DrainTimeout is how long a worker that is told to stop waits for writes in hand; default 10 s.
+	DrainTimeout time.Duration
+
+	// MemoryBytesMax bounds the records held over all partitions; default 128 MiB. The Kafka client holds one fetch of FetchBytesMax for each broker
+	// beside it, and each write in progress its block.
+	MemoryBytesMax int64
+	// FetchBytesMax bounds one fetch answer of one broker; default 8 MiB, before decompression.
+	FetchBytesMax int32
+	// ParallelWritesMax is how many partitions are written at the same time; default 4.
+	ParallelWritesMax int
+	// BackoffMin and BackoffMax bound the wait before a failed write or commit is tried again; default 100 ms and 10 s.
+	BackoffMin, BackoffMax time.Duration
+
+	// OnLostOffsets decides when the group's position is no longer in the log; default LostStop.
+	OnLostOffsets LostPolicy
+
+	// Once makes Run return when everything up to the topic's end is stored and committed. The end is taken when Run starts, or,
+	// where ProducerDone is given, after ProducerDone is closed.
+	Once         bool
+	ProducerDone <-chan struct{}
+}
+
+// LostPolicy says what becomes of a partition whose records were removed by retention before they were stored.
+type LostPolicy string
+
+// The policies. Both count the lost records and log an error.
+const (
+	LostStop     LostPolicy = "stop"     // the partition stops, the others go on; Ready says so
+	LostContinue LostPolicy = "continue" // the partition goes on at the start of the log
+)
+
+func (c Config) withDefaults() Config {
+	set(&c.ClientID, "sluice-sink")
+	set(&c.SessionTimeout, 15*time.Second)
+	set(&c.WriteDeadline, c.SessionTimeout*2/3)
+	c.WriteDeadline = min(c.WriteDeadline, c.SessionTimeout*9/10)
+	set(&c.DrainTimeout, 10*time.Second)
+	set(&c.MemoryBytesMax, 128<<20)
+	set(&c.FetchBytesMax, 8<<20)
+	set(&c.ParallelWritesMax, 4)
+	set(&c.BackoffMin, 100*time.Millisecond)
+	set(&c.BackoffMax, 10*time.Second)
+	set(&c.OnLostOffsets, LostStop)
+	return c
+}
+
+func set[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Worker moves one pipeline's topic into one sink, as a member of the group named by the sink. Its methods are safe for concurrent use; Run is
+// called once.
+type Worker struct {
+	log     *slog.Logger
+	cfg     Config
+	pipe    *pipelines.Pipeline
+	spec    *pipelines.SinkSpec
+	sink    Sink
+	metrics *metrics
+
+	admin   *kadm.Client // beside the group's client; set by Run
+	letters *deadLetters // set by Run
+
+	destination atomic.Pointer[Destination]
+	encoders    encoders
+
+	mu      sync.Mutex // guards what follows
+	account Account
+	waiting map[string]error // what keeps the worker from being ready, by subject
+}
+
+// NewWorker makes a worker; Run starts it. The worker does not own the sink: close it after Run.
+func NewWorker(log *slog.Logger, reg prometheus.Registerer, p *pipelines.Pipeline, spec *pipelines.SinkSpec, sink Sink, cfg Config) *Worker {
+	w := &Worker{
+		log:     log.With("pipeline", p.Name, "sink", spec.Name),
+		cfg:     cfg.withDefaults(),
+		pipe:    p,
+		spec:    spec,
+		sink:    sink,
+		metrics: newMetrics(reg, p.Name, spec.Name),
+		account: newAccount(p.Name, spec.Name),
+		waiting: map[string]error{"start": errors.New("not started yet")},
+	}
+	w.encoders.make = w.newEncoder
+	return w
+}
+
+// Run works until ctx is cancelled, and then drains: writes in hand are waited for and closed, nothing new is begun. It returns nil after a
+// drain or, with Once, when all is stored; an error is a setting that cannot work, such as stages that do not compile. Trouble of the
+// brokers and of the destination is logged, shown by Ready and waited out.
+func (w *Worker) Run(ctx context.Context) error {
+	if _, err := w.newEncoderStages(); err != nil {
+		return fmt.Errorf("sink %s: %w", w.spec.Group(), err)
+	}
+	options, err := w.kafkaOptions()
+	if err != nil {
+		return fmt.Errorf("sink %s: %w", w.spec.Group(), err)
+	}
+	client, err := kgo.NewClient(options...)
+	if err != nil {
+		return fmt.Errorf("sink %s: %w", w.spec.Group(), err)
+	}
+	defer client.Close()
+	w.admin = kadm.NewClient(client)
+	w.letters = newDeadLetters(w.admin, client, w.deadLetterTopic())
+	err = w.run(ctx, options)
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+func (w *Worker) run(ctx context.Context, options []kgo.Opt) error {
+	exists, err := w.awaitTopic(ctx)
+	if err != nil || !exists {
+		return err
+	}
+	if err := w.awaitDestination(ctx); err != nil {
+		return err
+	}
+	for attempt := 1; ; attempt++ {
+		err := newSession(w).run(ctx, options)
+		if !errors.Is(err, errRejoin) {
+			return err
+		}
+		w.log.Warn("joining the group again with a new client", "reason", err)
+		if err := sleep(ctx, w.backoff(attempt)); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitDestination repeats Check until the destination can take rows.
+func (w *Worker) awaitDestination(ctx context.Context) error {
+	for attempt := 1; ; attempt++ {
+		err := w.check(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		w.log.Error("the destination cannot take rows yet; trying again until it can", "attempt", attempt, "error", err)
+		if err := sleep(ctx, w.backoff(attempt)); err != nil {
+			return err
+		}
+	}
+}
+
+// checkTimeout bounds one Check.
+const checkTimeout = 10 * time.Second
+
+// check asks the destination what it is, and makes blocks of an older schema unusable.
+func (w *Worker) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	d, err := w.sink.Check(ctx)
+	w.setWaiting("destination", err)
+	if err != nil {
+		return err
+	}
+	if before := w.destination.Swap(&d); before == nil || *before != d {
+		w.log.Info("destination is ready", "server", d.Server, "schema", d.Schema, "guarantee", d.Guarantee)
+	}
+	w.encoders.renew()
+	return nil
+}
+
+// awaitTopic waits until the topic exists. exists is false when it never will: a Once worker whose producer is done.
+func (w *Worker) awaitTopic(ctx context.Context) (exists bool, err error) {
+	for attempt := 1; ; attempt++ {
+		done := w.producerDone()
+		_, _, err := w.topicID(ctx)
+		w.setWaiting("topic", err)
+		if err == nil {
+			return true, nil
+		}
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		if errors.Is(err, errNoTopic) && w.cfg.Once && done {
+			return false, w.missingTopic(err)
+		}
+		if attempt%8 == 1 {
+			w.log.Info("waiting for the topic", "topic", w.pipe.Topic.Name, "reason", err)
+		}
+		if err := sleep(ctx, min(w.backoff(attempt), topicPollMax)); err != nil {
+			return false, err
+		}
+	}
+}
+
+// topicPollMax is the longest pause between two looks whether the topic exists.
+const topicPollMax = time.Second
+
+// missingTopic is nil when a producer ran and made no topic: there was nothing to produce.
+func (w *Worker) missingTopic(err error) error {
+	if w.cfg.ProducerDone != nil {
+		return nil
+	}
+	return fmt.Errorf("sink %s: %w", w.spec.Group(), err)
+}
+
+// producerDone says that nothing more will be produced that this run has to store.
+func (w *Worker) producerDone() bool {
+	if w.cfg.ProducerDone == nil {
+		return true
+	}
+	select {
+	case <-w.cfg.ProducerDone:
+		return true
+	default:
+		return false
+	}
+}
+
+var errNoTopic = errors.New("the topic does not exist")
+
+// topicID asks the brokers for the topic's identity and number of partitions.
+func (w *Worker) topicID(ctx context.Context) (TopicID, int, error) {
+	topics, err := w.admin.ListTopics(ctx, w.pipe.Topic.Name)
+	if err != nil {
+		return TopicID{}, 0, fmt.Errorf("ask the brokers for topic %s: %w", w.pipe.Topic.Name, err)
+	}
+	t, ok := topics[w.pipe.Topic.Name]
+	if !ok || t.Err != nil || len(t.Partitions) == 0 {
+		return TopicID{}, 0, fmt.Errorf("topic %s: %w", w.pipe.Topic.Name, errors.Join(errNoTopic, t.Err))
+	}
+	return TopicID(t.ID), len(t.Partitions), nil
+}
+
+// Ready is nil when the worker has joined its group, the destination takes rows and no partition is stopped.
+func (w *Worker) Ready() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var errs []error
+	for subject, err := range w.waiting {
+		errs = append(errs, fmt.Errorf("%s: %w", subject, err))
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("sink %s: %w", w.spec.Group(), errors.Join(errs...))
+}
+
+// setWaiting notes what keeps the worker from being ready; a nil err clears it.
+func (w *Worker) setWaiting(subject string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		delete(w.waiting, subject)
+		return
+	}
+	w.waiting[subject] = err
+}
+
+func (w *Worker) limits() limits {
+	b := w.spec.Batch
+	return limits{
+		rows:          max(b.Rows, 1),
+		bytes:         max(int64(b.Bytes), 1),
+		age:           b.Age,
+		writeDeadline: w.cfg.WriteDeadline,
+		backoffMin:    w.cfg.BackoffMin,
+		backoffMax:    w.cfg.BackoffMax,
+	}
+}
+
+func (w *Worker) backoff(attempt int) time.Duration {
+	p := partition{limits: w.limits(), jitter: rand.Float64}
+	return p.backoff(attempt)
+}
+
+// sleep waits for d or for ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
