@@ -1,9 +1,7 @@
 package tail
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -29,7 +27,7 @@ type Hints struct {
 	mu      sync.Mutex
 	paths   map[string]bool // guarded by mu: paths that changed
 	scan    bool            // guarded by mu: names changed in ways that only a scan tells
-	watched map[string]bool // guarded by mu
+	watched map[string]ID   // guarded by mu: what is watched under each name
 }
 
 // NewHints starts to gather. When the system gives no watcher the error says
@@ -37,7 +35,7 @@ type Hints struct {
 func NewHints() (*Hints, error) {
 	h := &Hints{
 		ready: make(chan struct{}, 1), done: make(chan struct{}),
-		paths: map[string]bool{}, watched: map[string]bool{}, failed: map[string]error{},
+		paths: map[string]bool{}, watched: map[string]ID{}, failed: map[string]error{},
 	}
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -67,7 +65,7 @@ func (h *Hints) Take() (paths []string, scan bool) {
 
 // Watch sets the directories to watch. The error names the first that cannot
 // be watched; it is returned once for each.
-func (h *Hints) Watch(dirs []string) error {
+func (h *Hints) Watch(dirs []Dir) error {
 	if h.watcher == nil {
 		return nil
 	}
@@ -76,37 +74,41 @@ func (h *Hints) Watch(dirs []string) error {
 	h.unwatch(dirs)
 	var first error
 	for _, dir := range dirs {
-		if h.watched[dir] {
+		if _, ok := h.watched[dir.Path]; ok {
 			continue
 		}
-		err := h.watcher.Add(dir)
+		err := h.watcher.Add(dir.Path)
 		if err == nil {
-			h.watched[dir] = true
-			delete(h.failed, dir)
+			h.watched[dir.Path] = dir.ID
+			delete(h.failed, dir.Path)
 			h.scan = true // what happened between the listing and the watch
 			h.wake()
 			continue
 		}
-		if h.failed[dir] == nil && first == nil {
-			first = fmt.Errorf("watch %s: %w", dir, err)
+		if h.failed[dir.Path] == nil && first == nil {
+			first = fmt.Errorf("watch %s: %w", dir.Path, err)
 		}
-		h.failed[dir] = err
+		h.failed[dir.Path] = err
 	}
 	return first
 }
 
-func (h *Hints) unwatch(keep []string) {
-	if len(h.watched) <= len(keep) && !slices.ContainsFunc(keep, func(d string) bool { return !h.watched[d] }) {
-		return
-	}
-	wanted := make(map[string]bool, len(keep))
+// unwatch drops the watches of directories that are not asked for, or whose
+// name leads to another directory now.
+func (h *Hints) unwatch(keep []Dir) {
+	wanted := make(map[string]ID, len(keep))
 	for _, d := range keep {
-		wanted[d] = true
+		wanted[d.Path] = d.ID
 	}
-	for d := range h.watched {
-		if !wanted[d] {
-			_ = h.watcher.Remove(d) // gone with the directory
-			delete(h.watched, d)
+	for path, id := range h.watched {
+		if now, ok := wanted[path]; !ok || now != id {
+			_ = h.watcher.Remove(path) // an error means that it is gone already
+			delete(h.watched, path)
+		}
+	}
+	for path := range h.failed {
+		if _, ok := wanted[path]; !ok {
+			delete(h.failed, path)
 		}
 	}
 }
@@ -140,11 +142,11 @@ func (h *Hints) gather() {
 				pause.Reset(hintPause)
 				<-pause.C
 			}
-		case err, ok := <-h.watcher.Errors:
+		case _, ok := <-h.watcher.Errors:
 			if !ok {
 				return
 			}
-			h.noteError(err)
+			h.noteError()
 		}
 	}
 }
@@ -156,8 +158,9 @@ func (h *Hints) note(e fsnotify.Event) (known bool) {
 	switch {
 	case e.Op == fsnotify.Chmod && h.paths[e.Name]:
 		return true
-	case e.Has(fsnotify.Remove) && h.watched[e.Name]:
-		delete(h.watched, e.Name) // the directory itself
+	case (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)) && h.isWatched(e.Name):
+		_ = h.watcher.Remove(e.Name) // the directory itself went; mostly the watch with it
+		delete(h.watched, e.Name)
 		h.scan = true
 	case e.Op == fsnotify.Write || e.Op == fsnotify.Chmod || e.Has(fsnotify.Create):
 		known = h.paths[e.Name]
@@ -173,11 +176,17 @@ func (h *Hints) note(e fsnotify.Event) (known bool) {
 	return known
 }
 
-func (h *Hints) noteError(err error) {
+func (h *Hints) isWatched(path string) bool {
+	_, ok := h.watched[path]
+	return ok
+}
+
+// noteError asks for a scan: whatever the error, events may be missing. An
+// overflow of the queue is the usual one.
+func (h *Hints) noteError() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// Whatever the error, events may be missing; an overflow is the usual one.
-	h.scan = h.scan || errors.Is(err, fsnotify.ErrEventOverflow) || err != nil
+	h.scan = true
 	h.wake()
 }
 

@@ -15,7 +15,17 @@ const dirDepthMax = 64
 // Found is a file that the patterns match.
 type Found struct {
 	Path string
+	// Real is where a symbolic link leads to; "" for a plain file. Changes are
+	// told under that name.
+	Real string
 	Info
+}
+
+// Dir is a directory whose changes matter. The name may come to lead to
+// another one.
+type Dir struct {
+	Path string
+	ID
 }
 
 // Problem is something that keeps a pattern from being looked at.
@@ -30,7 +40,7 @@ type Listing struct {
 	// several names is there once, with the first of them.
 	Files []Found
 	// Dirs are the directories whose changes matter.
-	Dirs []string
+	Dirs []Dir
 	// Problems are directories that are missing or cannot be read.
 	Problems []Problem
 }
@@ -79,7 +89,20 @@ func (s *Scanner) Look(path string) (Found, bool) {
 	if err != nil || !info.Regular || s.skip != nil && s.skip(path, info) {
 		return Found{}, false
 	}
-	return Found{Path: path, Info: info}, true
+	return Found{Path: path, Real: realPath(path), Info: info}, true
+}
+
+// realPath resolves a symbolic link; "" for what is none.
+func realPath(path string) string {
+	fi, err := os.Lstat(path)
+	if err != nil || fi.Mode()&fs.ModeSymlink == 0 {
+		return ""
+	}
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return ""
+	}
+	return target
 }
 
 // Scan looks for all files.
@@ -122,7 +145,7 @@ func (w *walk) expand(dir string, elements []string, depth int, above []ID) {
 	case first == "**":
 		w.descend(dir, elements, depth, above)
 	case literal(first):
-		w.enter(filepath.Join(dir, first), rest, depth, above, true)
+		w.enter(filepath.Join(dir, first), rest, depth, above)
 	default:
 		w.list(dir, func(name string, entry fs.DirEntry) {
 			if ok, _ := filepath.Match(first, name); !ok || name[0] == '.' && first[0] != '.' {
@@ -131,21 +154,23 @@ func (w *walk) expand(dir string, elements []string, depth int, above []ID) {
 			if len(rest) > 0 && entry.Type().IsRegular() {
 				return
 			}
-			w.enter(filepath.Join(dir, name), rest, depth, above, false)
+			if len(rest) == 0 {
+				w.take(filepath.Join(dir, name), false, entry.Type()&fs.ModeSymlink != 0)
+				return
+			}
+			w.enter(filepath.Join(dir, name), rest, depth, above)
 		})
 	}
 }
 
 // enter goes on below a path, or takes it when nothing is left to match.
-func (w *walk) enter(path string, rest []string, depth int, above []ID, named bool) {
+func (w *walk) enter(path string, rest []string, depth int, above []ID) {
 	if len(rest) > 0 {
 		w.expand(path, rest, depth+1, above)
 		return
 	}
-	if named {
-		w.watch(filepath.Dir(path))
-	}
-	w.take(path, named)
+	w.watch(filepath.Dir(path))
+	w.take(path, true, true)
 }
 
 // descend matches `**` and what follows it in dir and in all below it.
@@ -196,9 +221,12 @@ func (w *walk) list(dir string, fn func(string, fs.DirEntry)) {
 }
 
 func (w *walk) watch(dir string) {
-	if !w.dirs[dir] {
-		w.dirs[dir] = true
-		w.out.Dirs = append(w.out.Dirs, dir)
+	if w.dirs[dir] {
+		return
+	}
+	w.dirs[dir] = true
+	if info, err := Stat(dir); err == nil && info.Dir {
+		w.out.Dirs = append(w.out.Dirs, Dir{Path: dir, ID: info.ID})
 	}
 }
 
@@ -212,8 +240,8 @@ func (w *walk) problem(path string, err error) {
 }
 
 // take adds a file. named says that the pattern names it without wildcard, so
-// that its absence is worth a word.
-func (w *walk) take(path string, named bool) {
+// that its absence is worth a word; link that it may be a symbolic link.
+func (w *walk) take(path string, named, link bool) {
 	if w.paths[path] || w.s.excluded(path) {
 		return
 	}
@@ -227,7 +255,13 @@ func (w *walk) take(path string, named bool) {
 		return
 	}
 	w.seen[info.ID] = true
-	w.out.Files = append(w.out.Files, Found{Path: path, Info: info})
+	found := Found{Path: path, Info: info}
+	if link {
+		if found.Real = realPath(path); found.Real != "" {
+			w.watch(filepath.Dir(found.Real))
+		}
+	}
+	w.out.Files = append(w.out.Files, found)
 }
 
 func (w *walk) missing(path string, err error, named bool) {

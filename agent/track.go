@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/sluice-io/sluice/agent/tail"
+)
+
+// track is what is known of one file's content from its beginning to its end
+// as far as it is delivered: what the checkpoint stores. A file that was
+// rewritten gets a new generation. Guarded by runner.mu.
+type track struct {
+	id         tail.ID
+	born       int64
+	generation uint64
+	path       string // the name it was first found under
+	seen       time.Time
+
+	acked   tail.Position
+	pending []step // chunks in the order read; the first is not settled
+	first   uint64 // sequence of pending[0]
+	size    int64  // of the file at the last look
+}
+
+// step is one chunk on its way.
+type step struct {
+	end        tail.Position
+	generation uint64
+	begun      time.Time
+	settled    bool
+}
+
+// begin adds a chunk and returns its sequence.
+func (t *track) begin(end tail.Position, now time.Time) uint64 {
+	t.pending = append(t.pending, step{end: end, generation: t.generation, begun: now})
+	return t.first + uint64(len(t.pending)) - 1
+}
+
+// settle notes that all of a chunk is acknowledged or dropped, and moves the
+// position over the settled prefix.
+func (t *track) settle(seq uint64) {
+	t.pending[seq-t.first].settled = true
+	n := 0
+	for n < len(t.pending) && t.pending[n].settled {
+		// A chunk of a content that is gone says nothing about the present one.
+		if t.pending[n].generation == t.generation {
+			t.acked = t.pending[n].end
+		}
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	t.first += uint64(n)
+	t.pending = append(t.pending[:0], t.pending[n:]...)
+}
+
+// renew begins a new generation at 0.
+func (t *track) renew() {
+	t.generation++
+	t.acked = tail.Position{}
+}
+
+// fileID names the content, for headers. It is the same after a restart, and
+// another one for a file that was rewritten or got a used inode.
+func (t *track) fileID() string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %d %d %d", t.id.Dev, t.id.Ino, t.born, t.generation)
+	return fmt.Sprintf("%016x", h.Sum64())
+}
+
+// lag is how many bytes of the file are not delivered.
+func (t *track) lag() int64 { return max(t.size-t.acked.Offset, 0) }
+
+func (t *track) save() savedFile {
+	return savedFile{
+		Path: t.path, Dev: t.id.Dev, Ino: t.id.Ino, Born: t.born, Generation: t.generation,
+		Offset: t.acked.Offset, Skip: t.acked.Skip,
+		HeadLen: t.acked.Head.Len, Head: t.acked.Head.Hash,
+		TailLen: t.acked.Tail.Len, Tail: t.acked.Tail.Hash,
+		Seen: t.seen.Unix(),
+	}
+}
+
+func loadTrack(f savedFile) *track {
+	return &track{
+		id: tail.ID{Dev: f.Dev, Ino: f.Ino}, born: f.Born, generation: f.Generation,
+		path: f.Path, seen: time.Unix(f.Seen, 0), acked: f.position(),
+	}
+}
