@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-io/sluice/agent"
+	"github.com/sluice-io/sluice/pipelines"
+)
+
+func newAgent(c *common) *cobra.Command {
+	var cfg agent.Config
+	var brokers, metrics string
+	cmd := &cobra.Command{
+		Use: "agent FILE...", Short: "Follow files and push their lines to a broker",
+		Long: "Runs the collecting part of the pipelines, as a service, until SIGTERM; then it drains. Files may be directories of *.yaml.",
+		Args: minArgs(1, "a pipeline file"),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			log, err := c.logger()
+			if err != nil {
+				return err
+			}
+			pipes, err := loadPipelines(files)
+			if err != nil {
+				return err
+			}
+			cfg.Brokers = splitAddrs(brokers)
+			reg := newRegistry()
+			a, err := newAgentRole(log, reg, pipes, cfg)
+			if err != nil {
+				return err
+			}
+			if err := serveOperator(cmd.Context(), log, metrics, reg, []probe{{"agent", a.Ready}}); err != nil {
+				return err
+			}
+			return a.Run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&cfg.StateDir, "state", "sluice-agent", "directory of the agent's own state: positions in files")
+	f.StringVar(&brokers, "brokers", defaultBrokers, "brokers of pipelines that name none, host:port, comma-separated")
+	f.StringVar(&metrics, "metrics", "127.0.0.1:9602", "address of /metrics, /healthz and /readyz; empty for none")
+	return cmd
+}
+
+// newAgentRole makes the agent of those pipelines that collect; it fails when there are none.
+func newAgentRole(log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.Pipeline, cfg agent.Config) (*agent.Agent, error) {
+	collecting := collecting(pipes)
+	if len(collecting) == 0 {
+		return nil, errUsage{errors.New("no pipeline has a `collect:`, so there is nothing for an agent to do")}
+	}
+	return agent.New(log.With("role", "agent"), reg, collecting, cfg)
+}
+
+func collecting(pipes []*pipelines.Pipeline) (out []*pipelines.Pipeline) {
+	for _, p := range pipes {
+		if p.Collect != nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}

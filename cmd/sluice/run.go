@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-io/sluice/agent"
+	"github.com/sluice-io/sluice/broker"
+	"github.com/sluice-io/sluice/pipelines"
+	"github.com/sluice-io/sluice/sinks"
+)
+
+// brokerStopTimeout bounds the embedded broker's own drain at the end of `sluice run`.
+const brokerStopTimeout = 10 * time.Second
+
+type runOptions struct {
+	data, listen, metrics string
+	once                  bool
+}
+
+func newRun(c *common) *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use: "run FILE...", Short: "Run every role of the pipelines in one process, with an embedded broker",
+		Long: "Runs agent, broker and sinks of the pipelines in one process, until SIGTERM; then it drains. The broker serves the pipelines that\n" +
+			"name none of their own. With --once it stores what is there now, prints the account and ends.",
+		Args: minArgs(1, "a pipeline file"),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			log, err := c.logger()
+			if err != nil {
+				return err
+			}
+			pipes, err := loadPipelines(files)
+			if err != nil {
+				return err
+			}
+			return runPipelines(cmd.Context(), log, pipes, o, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.data, "data", "sluice-data", "directory of the embedded broker's log and of the agent's state")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:0", "address of the embedded broker; port 0 takes a free one")
+	f.StringVar(&o.metrics, "metrics", "127.0.0.1:9600", "address of /metrics, /healthz and /readyz; empty for none")
+	f.BoolVar(&o.once, "once", false, "store what is there now, print the account and end")
+	return cmd
+}
+
+// runPipelines starts broker, sinks and agent in this order and stops them in the other: lines that are read are still acknowledged,
+// and records that are acknowledged are still being stored, when the next role down goes.
+func runPipelines(ctx context.Context, log *slog.Logger, pipes []*pipelines.Pipeline, o runOptions, out io.Writer) error {
+	reg := newRegistry()
+	var probes []probe
+	var brokers []string
+	if slices.ContainsFunc(pipes, func(p *pipelines.Pipeline) bool { return p.Brokers == nil }) {
+		b, err := startEmbedded(ctx, log, reg, o)
+		if err != nil {
+			return err
+		}
+		defer stopBroker(log, b)
+		brokers = []string{b.Addr()}
+		probes = append(probes, probe{"broker", b.Ready})
+	}
+	collected := make(chan struct{})
+	ws, err := newWorkers(log, reg, pipes, sinks.Config{Brokers: brokers, Once: o.once, ProducerDone: collected})
+	if err != nil {
+		return err
+	}
+	var a *agent.Agent
+	if len(collecting(pipes)) > 0 {
+		if a, err = newAgentRole(log, reg, pipes, agent.Config{StateDir: filepath.Join(o.data, "agent"), Brokers: brokers, Once: o.once}); err != nil {
+			return err
+		}
+		probes = append(probes, probe{"agent", a.Ready})
+	}
+	if err := serveOperator(ctx, log, o.metrics, reg, append(probes, ws.probes()...)); err != nil {
+		return err
+	}
+	err = runRoles(ctx, a, ws, collected)
+	printAccounts(out, a, ws)
+	return err
+}
+
+// runRoles runs the agent, if there is one, and the sinks. The sinks outlive the agent, so that they store what it still drains.
+func runRoles(ctx context.Context, a *agent.Agent, ws workers, collected chan struct{}) error {
+	g, ctx := errgroup.WithContext(ctx)
+	sinksCtx, stopSinks := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopSinks()
+	g.Go(func() error {
+		defer context.AfterFunc(ctx, stopSinks) // registered when the agent has ended: at once if it ended by ctx
+		defer close(collected)
+		if a == nil {
+			return nil
+		}
+		return a.Run(ctx)
+	})
+	g.Go(func() error { return ws.run(sinksCtx) })
+	return g.Wait()
+}
+
+func startEmbedded(ctx context.Context, log *slog.Logger, reg prometheus.Registerer, o runOptions) (*broker.Broker, error) {
+	cfg := broker.EmbeddedConfig(filepath.Join(o.data, "broker"), o.listen)
+	return startBroker(ctx, log, reg, cfg)
+}
+
+// printAccounts says where every line is, by the roles' own counters; whether lines were lost or doubled is for an independent
+// count to say, not for these.
+func printAccounts(w io.Writer, a *agent.Agent, ws workers) {
+	if a != nil {
+		for _, acc := range a.Accounts() {
+			fmt.Fprintf(w, "%s: read %d lines (%d bytes), acknowledged %d, in flight %d%s\n", acc.Pipeline, acc.Read.Lines, acc.Read.Bytes,
+				acc.Acked.Lines, acc.InFlight.Lines, byReason("dropped", acc.Dropped, func(c agent.Count) int64 { return c.Lines }))
+		}
+	}
+	for _, worker := range ws {
+		acc := worker.Account()
+		name := acc.Pipeline
+		if acc.Sink != "" {
+			name += "." + acc.Sink
+		}
+		fmt.Fprintf(w, "%s: consumed %d records, stored %d, found stored %d%s%s\n", name, acc.Consumed, acc.Stored, acc.Found,
+			byReason("dropped", acc.Dropped, count), byReason("dead letters", acc.DeadLettered, count))
+	}
+	fmt.Fprintln(w, "lost, duplicated: not checked (the destination was not read back)")
+}
+
+func count(n int64) int64 { return n }
+
+// byReason lists what is not zero, as ", WHAT 3 (REASON), ...".
+func byReason[V any](what string, counts map[string]V, n func(V) int64) (out string) {
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		if v := n(counts[reason]); v != 0 {
+			out += fmt.Sprintf(", %s %d (%s)", what, v, reason)
+		}
+	}
+	return out
+}
+
+// startBroker starts a broker that is ready to serve.
+func startBroker(ctx context.Context, log *slog.Logger, reg prometheus.Registerer, cfg broker.Config) (*broker.Broker, error) {
+	b, err := broker.New(log.With("role", "broker"), reg, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.Start(ctx); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+func stopBroker(log *slog.Logger, b *broker.Broker) {
+	ctx, cancel := context.WithTimeout(context.Background(), brokerStopTimeout)
+	defer cancel()
+	if err := b.Shutdown(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		log.Error("the broker did not stop cleanly; it will recover at its next start", "error", err)
+	}
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-io/sluice/pipelines"
+	"github.com/sluice-io/sluice/sinks"
+	"github.com/sluice-io/sluice/sinks/clickhouse"
+	"github.com/sluice-io/sluice/sinks/directory"
+)
+
+func newSink(c *common) *cobra.Command {
+	var cfg sinks.Config
+	var brokers, metrics string
+	cmd := &cobra.Command{
+		Use: "sink FILE...", Short: "Store the records of topics in warehouses",
+		Long: "Runs the sinks of the pipelines as members of their consumer groups, until SIGTERM; then it drains. Start more of them to\n" +
+			"share the partitions. Files may be directories of *.yaml.",
+		Args: minArgs(1, "a pipeline file"),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			log, err := c.logger()
+			if err != nil {
+				return err
+			}
+			pipes, err := loadPipelines(files)
+			if err != nil {
+				return err
+			}
+			cfg.Brokers = splitAddrs(brokers)
+			reg := newRegistry()
+			workers, err := newWorkers(log, reg, pipes, cfg)
+			if err != nil {
+				return err
+			}
+			if len(workers) == 0 {
+				return errUsage{errors.New("no pipeline has a `sink:`, so there is nothing for a sink worker to do")}
+			}
+			if err := serveOperator(cmd.Context(), log, metrics, reg, workers.probes()); err != nil {
+				return err
+			}
+			return workers.run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&brokers, "brokers", defaultBrokers, "brokers of pipelines that name none, host:port, comma-separated")
+	f.StringVar(&cfg.InstanceID, "instance-id", "", "static member of the group: keeps its partitions over a restart within the session timeout")
+	f.DurationVar(&cfg.SessionTimeout, "session-timeout", 0, "how long the group waits for a silent worker; 0 means 15s")
+	f.StringVar(&metrics, "metrics", "127.0.0.1:9603", "address of /metrics, /healthz and /readyz; empty for none")
+	return cmd
+}
+
+// workers are the sink workers of one process.
+type workers []*sinks.Worker
+
+// newWorkers makes a worker for each sink of each pipeline.
+func newWorkers(log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.Pipeline, cfg sinks.Config) (workers, error) {
+	var out workers
+	for _, p := range pipes {
+		for _, spec := range p.Sinks {
+			log := log.With("role", "sink", "pipeline", p.Name, "sink", spec.Name)
+			sink, err := newSinkOf(log, spec)
+			if err != nil {
+				return nil, fmt.Errorf("%s: sink of pipeline %s: %w", spec.Pos, p.Name, err)
+			}
+			w, err := sinks.NewWorker(log, reg, p, spec, sink, cfg)
+			if err != nil {
+				return nil, fmt.Errorf("%s: sink of pipeline %s: %w", spec.Pos, p.Name, err)
+			}
+			out = append(out, w)
+		}
+	}
+	return out, nil
+}
+
+func newSinkOf(log *slog.Logger, spec *pipelines.SinkSpec) (sinks.Sink, error) {
+	if spec.ClickHouse != nil {
+		return clickhouse.New(log, spec)
+	}
+	return directory.New(log, spec)
+}
+
+func (ws workers) probes() (out []probe) {
+	for _, w := range ws {
+		out = append(out, probe{"sink " + w.Account().Pipeline, w.Ready})
+	}
+	return out
+}
+
+// run runs all workers; the first that fails stops the others.
+func (ws workers) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, w := range ws {
+		g.Go(func() error { return w.Run(ctx) })
+	}
+	return g.Wait()
+}
