@@ -2,7 +2,6 @@ package sinks
 
 import (
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -32,11 +31,11 @@ type tally struct {
 
 // encode fills the block with the records that are not present. What it does depends on the records alone, so that the block of
 // a repeated claim is the same.
-func (e *encoder) encode(records []*kgo.Record, present []int64) tally {
+func (e *encoder) encode(records []*kgo.Record, present []Range) tally {
 	t := tally{consumed: int64(len(records)), dropped: map[string]int64{}, rejected: map[string]int64{}}
 	e.block.Reset()
 	for _, r := range records {
-		if _, there := slices.BinarySearch(present, r.Offset); there {
+		if holds(present, r.Offset) {
 			t.found++
 			continue
 		}
@@ -151,15 +150,10 @@ func (p *encoders) renew() {
 }
 
 func (w *Worker) newEncoder() (*encoder, error) {
-	e, err := w.newEncoderStages()
+	chain, err := w.spec.NewProcess()
 	if err != nil {
 		return nil, err
 	}
-	e.block, err = w.sink.NewBlock()
-	return e, err
-}
-
-func (w *Worker) newEncoderStages() (*encoder, error) {
-	chain, err := w.spec.NewProcess()
-	return &encoder{pipe: w.pipe, chain: chain}, err
+	block, err := w.sink.NewBlock()
+	return &encoder{pipe: w.pipe, chain: chain, block: block}, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,8 +74,8 @@ func newSession(w *Worker) *session {
 }
 
 // run joins the group and works until ctx is cancelled, all is done (Once), or the session cannot go on.
-func (s *session) run(ctx context.Context, options []kgo.Opt) error {
-	cl, err := kgo.NewClient(append(options[:len(options):len(options)], s.groupOptions()...)...)
+func (s *session) run(ctx context.Context) error {
+	cl, err := kgo.NewClient(slices.Concat(s.w.options, s.groupOptions())...)
 	if err != nil {
 		return fmt.Errorf("sink %s: %w", s.w.spec.Group(), err)
 	}

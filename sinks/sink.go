@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sort"
 
 	"github.com/sluice-io/sluice/pipelines"
 )
@@ -49,8 +50,17 @@ type Destination struct {
 
 // Stored is what a destination holds of a claim's range.
 type Stored struct {
-	Offsets []int64 // ascending, each within [Lo, Hi]
+	Present []Range // of the claim's range: ascending, apart from each other
 	Max     int64   // largest offset of the whole partition, -1 if there is none
+}
+
+// Range is a run of offsets, both ends inclusive.
+type Range struct{ Lo, Hi int64 }
+
+// holds says that offset lies in one of the ranges.
+func holds(ranges []Range, offset int64) bool {
+	i := sort.Search(len(ranges), func(i int) bool { return ranges[i].Hi >= offset })
+	return i < len(ranges) && ranges[i].Lo <= offset
 }
 
 // Batch is one write: the block of a claim.

@@ -95,6 +95,7 @@ type Worker struct {
 	sink    Sink
 	metrics *metrics
 
+	options []kgo.Opt    // of every client
 	admin   *kadm.Client // beside the group's client; set by Run
 	letters *deadLetters // set by Run
 
@@ -106,10 +107,11 @@ type Worker struct {
 	waiting map[string]error // what keeps the worker from being ready, by subject
 }
 
-// NewWorker makes a worker; Run starts it. The worker does not own the sink: close it after Run.
-func NewWorker(log *slog.Logger, reg prometheus.Registerer, p *pipelines.Pipeline, spec *pipelines.SinkSpec, sink Sink, cfg Config) *Worker {
+// NewWorker makes a worker; Run starts it. The worker owns the sink from here on: Run closes it. log should name the pipeline and the
+// sink. An error says what of the pipeline cannot work: stages that do not compile, no brokers, an unreadable certificate or password.
+func NewWorker(log *slog.Logger, reg prometheus.Registerer, p *pipelines.Pipeline, spec *pipelines.SinkSpec, sink Sink, cfg Config) (*Worker, error) {
 	w := &Worker{
-		log:     log.With("pipeline", p.Name, "sink", spec.Name),
+		log:     log,
 		cfg:     cfg.withDefaults(),
 		pipe:    p,
 		spec:    spec,
@@ -119,35 +121,36 @@ func NewWorker(log *slog.Logger, reg prometheus.Registerer, p *pipelines.Pipelin
 		waiting: map[string]error{"start": errors.New("not started yet")},
 	}
 	w.encoders.make = w.newEncoder
-	return w
+	if _, err := spec.NewProcess(); err != nil {
+		return nil, err
+	}
+	var err error
+	w.options, err = w.kafkaOptions()
+	return w, err
 }
 
 // Run works until ctx is cancelled, and then drains: writes in hand are waited for and closed, nothing new is begun. It returns nil after a
-// drain or, with Once, when all is stored; an error is a setting that cannot work, such as stages that do not compile. Trouble of the
-// brokers and of the destination is logged, shown by Ready and waited out.
+// drain or, with Once, when all is stored; an error is a setting that cannot work, or with Once a partition that stopped. Trouble of
+// the brokers and of the destination is logged, shown by Ready and waited out.
 func (w *Worker) Run(ctx context.Context) error {
-	if _, err := w.newEncoderStages(); err != nil {
-		return fmt.Errorf("sink %s: %w", w.spec.Group(), err)
-	}
-	options, err := w.kafkaOptions()
-	if err != nil {
-		return fmt.Errorf("sink %s: %w", w.spec.Group(), err)
-	}
-	client, err := kgo.NewClient(options...)
+	client, err := kgo.NewClient(w.options...)
 	if err != nil {
 		return fmt.Errorf("sink %s: %w", w.spec.Group(), err)
 	}
 	defer client.Close()
 	w.admin = kadm.NewClient(client)
 	w.letters = newDeadLetters(w.admin, client, w.deadLetterTopic())
-	err = w.run(ctx, options)
+	err = w.run(ctx)
+	if closeErr := w.sink.Close(); err == nil && closeErr != nil {
+		err = fmt.Errorf("sink %s: close the destination: %w", w.spec.Group(), closeErr)
+	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil
 	}
 	return err
 }
 
-func (w *Worker) run(ctx context.Context, options []kgo.Opt) error {
+func (w *Worker) run(ctx context.Context) error {
 	exists, err := w.awaitTopic(ctx)
 	if err != nil || !exists {
 		return err
@@ -156,7 +159,7 @@ func (w *Worker) run(ctx context.Context, options []kgo.Opt) error {
 		return err
 	}
 	for attempt := 1; ; attempt++ {
-		err := newSession(w).run(ctx, options)
+		err := newSession(w).run(ctx)
 		if !errors.Is(err, errRejoin) {
 			return err
 		}

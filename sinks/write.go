@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"strconv"
 	"time"
 
@@ -75,7 +74,7 @@ func (w *Worker) store(ctx context.Context, p *slot, b *batch) (tally, error) {
 
 // present reads back which offsets of the batch are stored already, where that can be: at or below the largest offset that was at the destination when the
 // worker got the partition (an open claim, a reset group, an expired commit), and on a repetition where the destination does not drop it itself.
-func (w *Worker) present(ctx context.Context, p *slot, b *batch) ([]int64, error) {
+func (w *Worker) present(ctx context.Context, p *slot, b *batch) ([]Range, error) {
 	uncertain := b.repeat && !w.destination.Load().DropsRepeats
 	if p.verifySet && b.claim.Lo > p.verifyTo && !uncertain {
 		return nil, nil
@@ -87,22 +86,22 @@ func (w *Worker) present(ctx context.Context, p *slot, b *batch) ([]int64, error
 	if !p.verifySet {
 		p.verifyTo, p.verifySet = stored.Max, true
 	}
-	if len(stored.Offsets) > 0 {
+	if len(stored.Present) > 0 {
 		w.log.Info("rows of the batch are at the destination already; storing only the absent",
-			"partition", b.claim.Partition, "lo", b.claim.Lo, "hi", b.claim.Hi, "present", len(stored.Offsets))
+			"partition", b.claim.Partition, "lo", b.claim.Lo, "hi", b.claim.Hi, "present", stored.Present)
 	}
-	return stored.Offsets, nil
+	return stored.Present, nil
 }
 
 // identity is the claim's own, unless some of its rows are left out: then the block is another, and needs another name.
-func identity(b *batch, present []int64) string {
+func identity(b *batch, present []Range) string {
 	if len(present) == 0 {
 		return b.claim.Identity()
 	}
 	h := fnv.New64a()
 	var buf []byte
 	for _, r := range b.records {
-		if _, there := slices.BinarySearch(present, r.Offset); !there {
+		if !holds(present, r.Offset) {
 			buf = strconv.AppendInt(buf[:0], r.Offset, 10)
 			h.Write(append(buf, ','))
 		}

@@ -9,14 +9,11 @@ import (
 	"github.com/sluice-io/sluice/sinks"
 )
 
-// Config is what a ClickHouse sink can be told beside its specification.
-type Config struct{}
-
 // Sink is a ClickHouse table as destination.
 type Sink struct{}
 
 // New makes the sink of spec.ClickHouse.
-func New(log *slog.Logger, spec *pipelines.SinkSpec, cfg Config) (*Sink, error) { return &Sink{}, nil }
+func New(log *slog.Logger, spec *pipelines.SinkSpec) (*Sink, error) { return &Sink{}, nil }
 
 func (s *Sink) Check(ctx context.Context) (sinks.Destination, error) { return sinks.Destination{}, nil }
 func (s *Sink) NewBlock() (sinks.Block, error)                       { return nil, nil }
