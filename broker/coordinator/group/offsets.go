@@ -21,10 +21,11 @@ type slot struct {
 	pending int          // writes that are in the log and not yet committed
 }
 
-// place names a slot.
+// place names a slot, and tells what was in it when it was looked at.
 type place struct {
 	topic     string
 	partition int32
+	value     *offsetValue
 }
 
 func (o offsets) get(topic string, partition int32) *offsetValue {
@@ -76,7 +77,7 @@ func (o offsets) places(keep func(topic string, partition int32, s *slot) bool) 
 	for topic, partitions := range o {
 		for partition, s := range partitions {
 			if keep(topic, partition, s) {
-				all = append(all, place{topic, partition})
+				all = append(all, place{topic, partition, s.value})
 			}
 		}
 	}
@@ -84,6 +85,12 @@ func (o offsets) places(keep func(topic string, partition int32, s *slot) bool) 
 		return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition))
 	})
 	return all
+}
+
+// unchanged says whether the slot still is as it was when the place was taken, with nothing on its way.
+func (o offsets) unchanged(p place) bool {
+	s := o[p.topic][p.partition]
+	return s != nil && s.value == p.value && s.pending == 0
 }
 
 // hasValue keeps the slots with a committed offset.

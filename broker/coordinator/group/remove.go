@@ -65,6 +65,8 @@ func (m *machine) removeOffsets(g *group, places []place, last []coordinator.Rec
 				g.offsets.settled(p.topic, p.partition)
 				g.offsets.set(p.topic, p.partition, nil)
 			}
+			// What was committed since is not what was to be removed.
+			rest = slices.DeleteFunc(rest, func(p place) bool { return g.state != dead && !g.offsets.unchanged(p) })
 			if len(rest) > 0 {
 				m.removeOffsets(g, rest, last, out, done)
 				return
