@@ -60,6 +60,7 @@ var mayImport = map[string][]string{
 	"examples/quickstart/demo": {"..."},
 
 	"internal/admin":            {},
+	"internal/compat":           {},
 	"internal/layout":           {},
 	"internal/testenv":          {},
 	"internal/testenv/fetch":    {"internal/testenv"},

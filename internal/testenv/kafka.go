@@ -239,3 +239,6 @@ func printOnFailure(t testing.TB, p *Process) {
 		}
 	})
 }
+
+// LogDir is the directory of the partitions' directories.
+func (s *KafkaServer) LogDir() string { return filepath.Join(s.dir, "data") }

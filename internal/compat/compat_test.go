@@ -1,0 +1,163 @@
+// Package compat holds no code: its tests drive the broker, started as the
+// binary a user starts, with the clients and tools that others wrote: kcat and
+// confluent-kafka (librdkafka 2.0 and 2.12), and Apache Kafka's own tools.
+//
+// With -against=kafka the same tests run against an Apache Kafka, which tells a
+// fault of the broker from a wrong expectation here:
+//
+//	go test ./internal/compat -args -against=kafka
+package compat
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-io/sluice/internal/testenv"
+)
+
+const (
+	commandTimeout = 60 * time.Second
+	waitTimeout    = 30 * time.Second
+	waitPoll       = 20 * time.Millisecond
+)
+
+var against = flag.String("against", "sluice", "the broker to test: sluice or kafka")
+
+var codecs = []string{"none", "gzip", "snappy", "lz4", "zstd"}
+
+// broker is the server under test.
+type broker struct {
+	addr string
+	logs string // directory of the partitions' directories
+	*testenv.Process
+}
+
+func startBroker(t *testing.T) *broker {
+	t.Helper()
+	if *against == "kafka" {
+		k := testenv.StartKafka(t, testenv.KafkaConfig{Properties: map[string]string{"num.partitions": "1"}})
+		return &broker{addr: k.Addr, logs: k.LogDir(), Process: k.Process}
+	}
+	b := &broker{addr: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), logs: t.TempDir()}
+	b.Process = testenv.Start(t, testenv.Command{
+		Name:  "broker",
+		Path:  testenv.Sluice(t),
+		Args:  []string{"broker", "--data", b.logs, "--listen", b.addr, "--metrics", ""},
+		Ready: func(ctx context.Context) error { return testenv.PingKafka(ctx, b.addr) },
+	})
+	return b
+}
+
+// output runs a command to its end and returns what it wrote on its standard
+// output. stdin is what it reads.
+func output(t *testing.T, cmd *exec.Cmd, stdin string) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(commandTimeout, func() { _ = cmd.Process.Kill() })
+	err := cmd.Wait()
+	if !timer.Stop() {
+		t.Fatalf("%s: no end after %s\n%s\n%s", describe(cmd), commandTimeout, stdout.String(), stderr.String())
+	}
+	if err != nil {
+		t.Fatalf("%s: %v\n%s\n%s", describe(cmd), err, stdout.String(), stderr.String())
+	}
+	return stdout.String()
+}
+
+// describe names a command without the long options of the JVM.
+func describe(cmd *exec.Cmd) string {
+	args := cmd.Args[1:]
+	for i, a := range args {
+		if a == "-cp" {
+			args = args[i+2:]
+			break
+		}
+	}
+	return filepath.Base(cmd.Path) + " " + strings.Join(args, " ")
+}
+
+// numbered returns n lines "PREFIX-0" to "PREFIX-(n-1)".
+func numbered(prefix string, n int) []string {
+	lines := make([]string, n)
+	for i := range lines {
+		lines[i] = fmt.Sprintf("%s-%d", prefix, i)
+	}
+	return lines
+}
+
+func text(lines []string) string { return strings.Join(lines, "\n") + "\n" }
+
+func linesOf(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == '\n' })
+}
+
+// eventually waits for a condition on another process.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(waitTimeout)
+	defer deadline.Stop()
+	tick := time.NewTicker(waitPoll)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("%s: not after %s", what, waitTimeout)
+		}
+	}
+}
+
+// checkSame compares two sets of lines that should hold each line once.
+func checkSame(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	count := map[string]int{}
+	for _, l := range want {
+		count[l]++
+	}
+	for _, l := range got {
+		count[l]--
+	}
+	var missing, extra int
+	var example string
+	for l, n := range count {
+		switch {
+		case n > 0:
+			missing, example = missing+n, l
+		case n < 0:
+			extra, example = extra-n, l
+		}
+	}
+	if missing+extra > 0 {
+		t.Errorf("%s: %d of %d lines missing, %d too many, such as %q", what, missing, len(want), extra, example)
+	}
+}
+
+// buffer is an output that may be read while a process writes it.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
