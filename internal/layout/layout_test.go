@@ -58,6 +58,7 @@ var mayImport = map[string][]string{
 	"cmd/sluice":               {"..."},
 	"bench":                    {"..."},
 	"examples/quickstart/demo": {"..."},
+	"deploy":                   {},
 
 	"internal/admin":            {},
 	"internal/compat":           {},
