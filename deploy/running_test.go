@@ -38,7 +38,7 @@ func TestPrometheusConfiguration(t *testing.T) {
 // is rotated, has Prometheus scrape it by the configuration beside this file,
 // and demands data of every query of every panel.
 func TestEveryPanelAnswers(t *testing.T) {
-	metrics := startPipeline(t)
+	metrics := startPipeline(t, testenv.Sluice(t))
 	prometheus := testenv.Prometheus(t, scrapeConfig(t, metrics))
 	d := readDashboard(t)
 	values := d.values(scrapeInterval)
@@ -170,7 +170,7 @@ func sourceText(t *testing.T) string {
 
 // startPipeline runs `sluice run` on the quick start's pipeline and returns the
 // address of its metrics. Lines are written until t ends.
-func startPipeline(t *testing.T) string {
+func startPipeline(t *testing.T, sluice string) string {
 	t.Helper()
 	dir := t.TempDir()
 	pipeline := strings.ReplaceAll(readText(t, "../examples/quickstart/pipeline.yaml"), "build/demo", dir)
@@ -182,7 +182,7 @@ func startPipeline(t *testing.T) string {
 	metrics := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	testenv.Start(t, testenv.Command{
 		Name:  "sluice",
-		Path:  testenv.Sluice(t),
+		Path:  sluice,
 		Args:  []string{"run", file, "--data", filepath.Join(dir, "data"), "--metrics", metrics},
 		Dir:   dir,
 		Ready: func(ctx context.Context) error { return get(ctx, "http://"+metrics+"/readyz") },
