@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -64,6 +66,9 @@ func buildBinary(pkg string) (string, error) {
 	}
 	defer unlock()
 	dropOld(dir)
+	if err := readSourceDirectories(root); err != nil {
+		return "", err
+	}
 
 	built := filepath.Join(dir, ".build-"+shortHash([]byte(root))+"-"+filepath.Base(pkg))
 	cmd := exec.Command("go", "build", "-o", built, pkg)
@@ -74,6 +79,20 @@ func buildBinary(pkg string) (string, error) {
 	}
 	return keepByContent(built, filepath.Join(dir, filepath.Base(pkg)))
 }
+
+// readSourceDirectories reads every directory of sources, and nothing else: the
+// go command keeps a test's result only while the directories that the test
+// has read look the same, and it cannot see what our `go build` reads.
+func readSourceDirectories(root string) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && path != root && slices.Contains(notSources, d.Name()) {
+			return filepath.SkipDir
+		}
+		return err
+	})
+}
+
+var notSources = []string{".git", ".ci", "bin", "build", "docs"}
 
 // keepByContent copies file to PREFIX-HASH unless that is there, and returns it.
 func keepByContent(file, prefix string) (string, error) {

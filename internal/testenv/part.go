@@ -152,9 +152,24 @@ func runIn(ctx context.Context, dir, name string, args ...string) error {
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%s: %w: %s", name, err, lastLines(string(out), 3))
+		return fmt.Errorf("%s: %w: %s", name, err, complaint(string(out)))
 	}
 	return nil
+}
+
+// complaint picks from a client's output the lines that say what failed.
+func complaint(out string) string {
+	var said []string
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		if lower := strings.ToLower(line); strings.Contains(lower, "error") || strings.HasPrefix(line, "E:") {
+			said = append(said, line)
+		}
+	}
+	if len(said) == 0 {
+		return lastLines(out, 3)
+	}
+	return strings.Join(said[:min(2, len(said))], "\n")
 }
 
 func oneLine(err error) string {

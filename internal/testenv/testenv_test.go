@@ -223,6 +223,18 @@ func TestSkippedLine(t *testing.T) {
 	}
 }
 
+func TestComplaint(t *testing.T) {
+	for out, want := range map[string]string{
+		"[INFO] x\n[ERROR] Could not resolve a:b:1\n[ERROR] [Help 1]\n[ERROR] more\n": "[ERROR] Could not resolve a:b:1\n[ERROR] [Help 1]",
+		"Reading lists\nE: Unable to locate package kcat\n":                           "E: Unable to locate package kcat",
+		"a\nb\nc\nd\n": "b\nc\nd",
+	} {
+		if got := complaint(out); got != want {
+			t.Errorf("%q: %q, want %q", out, got, want)
+		}
+	}
+}
+
 func TestFreePortsDiffer(t *testing.T) {
 	seen := map[int]bool{}
 	for range 200 {
