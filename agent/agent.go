@@ -4,20 +4,26 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sluice-io/sluice/agent/producer"
+	"github.com/sluice-io/sluice/agent/tail"
 	"github.com/sluice-io/sluice/pipelines"
 )
 
 // Destination takes chunks of records. *producer.Kafka is the real one.
 type Destination interface {
-	// Prepare sees to it that the topic exists and returns its number of
-	// partitions. It returns an error when it cannot now; it is called again.
-	Prepare(ctx context.Context, topic producer.TopicSpec) (partitions int32, err error)
+	// Prepare sees to it that the topic exists and returns what must be known
+	// of it. It returns an error when it cannot now; it is called again.
+	Prepare(ctx context.Context, topic producer.TopicSpec) (producer.Topic, error)
 	// Send takes the chunk over until it calls Done. It does not block for
 	// the destination's trouble; the agent bounds what is in flight.
 	Send(c *producer.Chunk)
@@ -60,44 +66,240 @@ type Config struct {
 	Destination func(*pipelines.Pipeline) (Destination, error)
 }
 
-// Count is an amount of lines and of the bytes they took in their files.
-type Count struct {
-	Lines, Bytes int64
+// Defaults and limits of an agent.
+const (
+	drainTimeoutDefault       = 10 * time.Second
+	checkpointIntervalDefault = time.Second
+	inFlightBytesDefault      = 32 << 20
+	scanIntervalDefault       = time.Second
+	rotateGraceDefault        = 5 * time.Second
+	lineIdleDefault           = 5 * time.Second
+	openFilesDefault          = 512 // where the process's limit cannot be told
+)
+
+func (c Config) withDefaults() Config {
+	setDefault(&c.DrainTimeout, drainTimeoutDefault)
+	setDefault(&c.CheckpointInterval, checkpointIntervalDefault)
+	setDefault(&c.InFlightBytesMax, inFlightBytesDefault)
+	setDefault(&c.ScanInterval, scanIntervalDefault)
+	setDefault(&c.RotateGrace, rotateGraceDefault)
+	setDefault(&c.LineIdle, lineIdleDefault)
+	setDefault(&c.OpenFilesMax, openFilesLimit())
+	if c.Hostname == "" {
+		c.Hostname, _ = os.Hostname()
+	}
+	return c
 }
 
-// Account says where everything that was read of one pipeline's files is:
-// Read = Acked + InFlight + the sum of Dropped, at any moment.
-type Account struct {
-	Pipeline string
-	Read     Count
-	Acked    Count
-	InFlight Count
-	Dropped  map[string]Count // by reason
-	// LostBytes estimates what truncations destroyed before it was read.
-	LostBytes int64
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
 }
 
 // Agent runs the collecting part of some pipelines. Its methods are safe for
 // concurrent use.
 type Agent struct {
-	log *slog.Logger
-	cfg Config
+	log        *slog.Logger
+	cfg        Config
+	lock       *os.File
+	runners    []*runner
+	checkpoint checkpointFile           // used by one goroutine at a time: New, keepCheckpoint, then Run's end
+	others     map[string]savedPipeline // of the checkpoint: pipelines not run here
+	saidBad    bool                     // the last checkpoint could not be written
+	written    atomic.Int64             // when the last checkpoint was written, nanoseconds since 1970
 }
 
 // New checks the configuration, takes the lock on the state directory and
 // loads the checkpoint. It fails when another agent holds the directory or
-// the checkpoint was written by a newer version.
+// the checkpoint was written by a newer version ([*VersionError]). Pipelines
+// that collect nothing are passed over.
 func New(log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.Pipeline, cfg Config) (*Agent, error) {
-	return &Agent{log: log, cfg: cfg}, nil
+	cfg = cfg.withDefaults()
+	if cfg.StateDir == "" {
+		return nil, errors.New("the agent needs a state directory (--state)")
+	}
+	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the state directory: %w", err)
+	}
+	lock, err := lockDir(cfg.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{log: log, cfg: cfg, lock: lock, checkpoint: checkpointFile{dir: cfg.StateDir, log: log}}
+	if err := a.setUp(pipes); err != nil {
+		return nil, errors.Join(err, a.release())
+	}
+	if reg != nil {
+		if err := reg.Register(newCollector(a)); err != nil {
+			return nil, errors.Join(fmt.Errorf("register metrics: %w", err), a.release())
+		}
+	}
+	return a, nil
 }
 
-// Run follows the files until ctx is cancelled and then drains. It may be
-// called once.
-func (a *Agent) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+// setUp makes the runners and gives them what the checkpoint knows.
+func (a *Agent) setUp(pipes []*pipelines.Pipeline) error {
+	stored, err := a.checkpoint.load()
+	if err != nil {
+		return err
+	}
+	a.others = stored.Pipelines
+	a.written.Store(time.Now().UnixNano())
+	blocks := &tail.Blocks{}
+	skip := ownFiles(a.cfg.StateDir)
+	for _, p := range pipes {
+		if p.Collect == nil || p.Collect.File == nil {
+			continue
+		}
+		r, err := newRunner(a.log, p, a.cfg, blocks, skip)
+		if err != nil {
+			return err
+		}
+		if r.dest, err = a.destination(p, &r.produceErrors); err != nil {
+			return fmt.Errorf("pipeline %s: %w", p.Name, err)
+		}
+		files, known := stored.Pipelines[p.Name]
+		r.restore(files, known)
+		delete(a.others, p.Name)
+		a.runners = append(a.runners, r)
+	}
+	return nil
+}
 
-// Accounts returns one account per pipeline, in the order given to New.
-func (a *Agent) Accounts() []Account { return nil }
+func (a *Agent) release() error {
+	for _, r := range a.runners {
+		r.dest.Close()
+	}
+	return a.lock.Close()
+}
+
+// Run follows the files until ctx is cancelled and then drains: it reads no
+// more and waits up to DrainTimeout for acknowledgements. With Once it ends
+// when everything present at the start is acknowledged. It may be called once.
+func (a *Agent) Run(ctx context.Context) error {
+	keeping, stopKeeping := context.WithCancel(context.Background())
+	var kept sync.WaitGroup
+	kept.Go(func() { a.keepCheckpoint(keeping) })
+
+	var reading sync.WaitGroup
+	for _, r := range a.runners {
+		reading.Go(func() { r.run(ctx) })
+	}
+	reading.Wait()
+	a.drain(ctx)
+
+	stopKeeping()
+	kept.Wait()
+	for _, r := range a.runners {
+		r.dest.Close()
+	}
+	return errors.Join(a.save(), a.lock.Close())
+}
+
+// drain waits for acknowledgements: without limit until ctx ends, and from
+// then for DrainTimeout.
+func (a *Agent) drain(ctx context.Context) {
+	late := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		time.AfterFunc(a.cfg.DrainTimeout, func() { close(late) })
+	})
+	defer stop()
+	for _, r := range a.runners {
+		select {
+		case <-r.finished:
+		case <-late:
+			a.sayLeft()
+			return
+		}
+	}
+}
+
+// sayLeft tells what is not acknowledged at the end. It is no error: the
+// checkpoint stays before it, and the next start sends it again.
+func (a *Agent) sayLeft() {
+	for _, acc := range a.Accounts() {
+		if acc.InFlight.Lines > 0 {
+			a.log.Warn("lines were not acknowledged in time; they are read again at the next start",
+				"pipeline", acc.Pipeline, "lines", acc.InFlight.Lines, "waited", a.cfg.DrainTimeout)
+		}
+	}
+}
+
+// keepCheckpoint writes the checkpoint when it is due and something moved.
+func (a *Agent) keepCheckpoint(ctx context.Context) {
+	tick := time.NewTicker(a.cfg.CheckpointInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			a.saveSaying()
+		}
+	}
+}
+
+func (a *Agent) saveSaying() {
+	err := a.save()
+	switch {
+	case err != nil && !a.saidBad:
+		a.log.Error("the checkpoint cannot be written; lines since the last one would be sent again after a restart", "err", err)
+	case err == nil && a.saidBad:
+		a.log.Info("the checkpoint is written again")
+	}
+	a.saidBad = err != nil
+}
+
+// save writes a checkpoint if a position moved since the last one.
+func (a *Agent) save() error {
+	dirty := false
+	s := saved{Pipelines: map[string]savedPipeline{}}
+	for name, p := range a.others {
+		s.Pipelines[name] = p
+	}
+	for _, r := range a.runners {
+		p, moved, known := r.snapshot()
+		if known {
+			s.Pipelines[r.pipe.Name] = p
+		}
+		dirty = dirty || moved
+	}
+	if !dirty {
+		a.written.Store(time.Now().UnixNano()) // it is as good as new
+		return nil
+	}
+	if err := a.checkpoint.save(s); err != nil {
+		for _, r := range a.runners {
+			r.soil()
+		}
+		return err
+	}
+	a.written.Store(time.Now().UnixNano())
+	return nil
+}
+
+// Accounts returns one account per pipeline that collects, in the order given
+// to New.
+func (a *Agent) Accounts() []Account {
+	out := make([]Account, 0, len(a.runners))
+	for _, r := range a.runners {
+		out = append(out, r.snapshotAccount())
+	}
+	return out
+}
 
 // Ready returns nil when every pipeline has its topic and has looked for its
 // files once, else what it waits for.
-func (a *Agent) Ready() error { return nil }
+func (a *Agent) Ready() error {
+	for _, r := range a.runners {
+		r.mu.Lock()
+		err := r.ready
+		r.mu.Unlock()
+		if err != nil {
+			return fmt.Errorf("pipeline %s: %w", r.pipe.Name, err)
+		}
+	}
+	return nil
+}

@@ -22,6 +22,8 @@ type track struct {
 	pending []step // chunks in the order read; the first is not settled
 	first   uint64 // sequence of pending[0]
 	size    int64  // of the file at the last look
+	// followed says that a source has it.
+	followed bool
 }
 
 // step is one chunk on its way.

@@ -10,8 +10,8 @@ type Discard struct {
 }
 
 // Prepare answers at once.
-func (d *Discard) Prepare(context.Context, TopicSpec) (int32, error) {
-	return max(d.PartitionCount, 1), nil
+func (d *Discard) Prepare(context.Context, TopicSpec) (Topic, error) {
+	return Topic{Partitions: max(d.PartitionCount, 1)}, nil
 }
 
 // Send acknowledges the chunk before it returns.

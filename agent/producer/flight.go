@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ type flight struct {
 	records  []kgo.Record
 	headers  []kgo.RecordHeader // backing of records' headers
 	errs     []error            // by record; allocated at the first failure
+	cursor   int                // where the last failed record was
 	left     atomic.Int32       // records not answered
 	failures atomic.Int32
 	promise  func(*kgo.Record, error)
@@ -86,7 +88,7 @@ func (c *Chunk) produce(k *Kafka) {
 	f := &c.flight
 	f.left.Store(int32(len(f.records)))
 	for i := range f.records {
-		k.client.Produce(k.ctx, &f.records[i], f.promise)
+		k.client.Produce(context.Background(), &f.records[i], f.promise)
 	}
 }
 
@@ -107,9 +109,14 @@ func (f *flight) fail(r *kgo.Record, err error) {
 	if len(f.errs) == 0 {
 		f.errs = append(f.errs, make([]error, len(f.records))...)
 	}
-	for i := range f.records {
-		if &f.records[i] == r {
-			f.errs[i] = err
+	// Answers mostly come in order, so the record is near the one before.
+	for range f.records {
+		f.cursor++
+		if f.cursor >= len(f.records) {
+			f.cursor = 0
+		}
+		if &f.records[f.cursor] == r {
+			f.errs[f.cursor] = err
 			break
 		}
 	}

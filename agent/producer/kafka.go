@@ -21,8 +21,9 @@ const (
 	// batchBytesMaxDefault bounds a batch where the topic's own
 	// max.message.bytes could not be asked for; Kafka's default for it.
 	batchBytesMaxDefault = 1_000_012
-	// batchBytesMaxCeiling bounds a batch however much a topic allows.
-	batchBytesMaxCeiling = 1 << 20
+	// batchBytesMaxCeiling bounds a batch however much a topic allows, unless
+	// records may be larger.
+	batchBytesMaxCeiling = 1<<20 + 12
 	// lingerDefault is how long a partition waits for more lines before a
 	// batch that is not full is sent.
 	lingerDefault = 2 * time.Millisecond
@@ -48,10 +49,21 @@ type TopicSpec struct {
 	Config     map[string]string // topic settings by Kafka's names
 }
 
+// Topic is what a sender must know of a topic.
+type Topic struct {
+	Partitions int32
+	// RecordBytesMax is the largest record the topic takes, with its key,
+	// headers and about 100 bytes of framing; 0 when it is not known.
+	RecordBytesMax int
+}
+
 // KafkaConfig configures a Kafka producer.
 type KafkaConfig struct {
 	Brokers  []string // host:port, at least one
 	ClientID string
+	// RecordBytesMax is the largest record to expect; 0 means no larger than a
+	// batch usually is.
+	RecordBytesMax int
 	// Compression is a codec by Kafka's name; "" and "auto" mean zstd.
 	Compression string
 	// Linger is how long a batch that is not full waits; 0 means 2 ms.
@@ -95,7 +107,6 @@ type Kafka struct {
 // NewKafka makes a producer. It does not connect: brokers that are down are
 // waited for by Prepare and Send.
 func NewKafka(log *slog.Logger, cfg KafkaConfig) (*Kafka, error) {
-	k := &Kafka{log: log, cfg: cfg}
 	codec, err := codecOf(cfg.Compression)
 	if err != nil {
 		return nil, err
@@ -103,6 +114,7 @@ func NewKafka(log *slog.Logger, cfg KafkaConfig) (*Kafka, error) {
 	if cfg.Linger == 0 {
 		cfg.Linger = lingerDefault
 	}
+	k := &Kafka{log: log, cfg: cfg}
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(cfg.Brokers...),
 		kgo.ClientID(cfg.ClientID),
@@ -156,23 +168,22 @@ func (k *Kafka) batchBytesMax(topic string) int32 {
 
 // Prepare creates the topic if it is absent and returns its partitions. Call
 // it before the first Send to the topic, and again when it fails.
-func (k *Kafka) Prepare(ctx context.Context, spec TopicSpec) (int32, error) {
+func (k *Kafka) Prepare(ctx context.Context, spec TopicSpec) (Topic, error) {
 	details, err := k.admin.ListTopics(ctx, spec.Name)
 	if err != nil {
-		return 0, fmt.Errorf("describe topic %s: %w", spec.Name, err)
+		return Topic{}, fmt.Errorf("describe topic %s: %w", spec.Name, err)
 	}
 	d := details[spec.Name]
 	if errors.Is(d.Err, kerr.UnknownTopicOrPartition) {
 		return k.create(ctx, spec)
 	}
 	if d.Err != nil {
-		return 0, fmt.Errorf("describe topic %s: %w", spec.Name, d.Err)
+		return Topic{}, fmt.Errorf("describe topic %s: %w", spec.Name, d.Err)
 	}
-	k.learnLimit(ctx, spec.Name)
-	return int32(len(d.Partitions)), nil
+	return Topic{Partitions: int32(len(d.Partitions)), RecordBytesMax: k.learnLimit(ctx, spec.Name)}, nil
 }
 
-func (k *Kafka) create(ctx context.Context, spec TopicSpec) (int32, error) {
+func (k *Kafka) create(ctx context.Context, spec TopicSpec) (Topic, error) {
 	config := make(map[string]*string, len(spec.Config))
 	for _, name := range slices.Sorted(maps.Keys(spec.Config)) {
 		config[name] = kadm.StringPtr(spec.Config[name])
@@ -186,17 +197,16 @@ func (k *Kafka) create(ctx context.Context, spec TopicSpec) (int32, error) {
 	}
 	made, err := k.admin.CreateTopic(ctx, partitions, replicas, config, spec.Name)
 	if errors.Is(err, kerr.TopicAlreadyExists) {
-		return 0, fmt.Errorf("create topic %s: made by another at the same time, looking again: %w", spec.Name, err)
+		return Topic{}, fmt.Errorf("create topic %s: made by another at the same time, looking again: %w", spec.Name, err)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("create topic %s with %d partitions and %d replicas: %w", spec.Name, partitions, replicas, errors.Join(err, message(made.ErrMessage)))
+		return Topic{}, fmt.Errorf("create topic %s with %d partitions and %d replicas: %w", spec.Name, partitions, replicas, errors.Join(err, message(made.ErrMessage)))
 	}
 	k.log.Info("topic created", "topic", spec.Name, "partitions", made.NumPartitions, "replicas", made.ReplicationFactor)
-	k.learnLimit(ctx, spec.Name)
 	if made.NumPartitions > 0 {
-		return made.NumPartitions, nil
+		return Topic{Partitions: made.NumPartitions, RecordBytesMax: k.learnLimit(ctx, spec.Name)}, nil
 	}
-	return 0, fmt.Errorf("create topic %s: partitions not told, looking again", spec.Name)
+	return Topic{}, fmt.Errorf("create topic %s: partitions not told, looking again", spec.Name)
 }
 
 func message(text string) error {
@@ -208,7 +218,7 @@ func message(text string) error {
 
 // learnLimit asks for the topic's max.message.bytes: a batch over it would be
 // refused as a whole, though each of its records is small enough.
-func (k *Kafka) learnLimit(ctx context.Context, topic string) {
+func (k *Kafka) learnLimit(ctx context.Context, topic string) int {
 	limit := int64(batchBytesMaxDefault)
 	configs, err := k.admin.DescribeTopicConfigs(ctx, topic)
 	if err == nil {
@@ -223,12 +233,16 @@ func (k *Kafka) learnLimit(ctx context.Context, topic string) {
 			}
 		}
 	}
-	k.limits.Store(topic, int32(min(limit, batchBytesMaxCeiling)))
+	limit = min(limit, max(batchBytesMaxCeiling, int64(k.cfg.RecordBytesMax)))
+	k.limits.Store(topic, int32(limit))
+	return int(limit)
 }
 
 // Close gives up what is not acknowledged: Done is not called for it.
 func (k *Kafka) Close() {
-	k.cancel()
+	k.mu.Lock()
+	k.cancel() // under the lock: no mending begins after it
+	k.mu.Unlock()
 	k.client.Close()
 	k.mended.Wait()
 }

@@ -3,7 +3,6 @@ package producer
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -68,9 +67,6 @@ func (k *Kafka) release() {
 // record must not take its neighbours down. It returns false when closed.
 func (k *Kafka) resend(todo []pending) bool {
 	group, pause := len(todo), recoverBackoffMin
-	if refusedClientSide(todo) {
-		pause = 0
-	}
 	for len(todo) > 0 {
 		first := firstTrouble(todo)
 		if first != nil {
@@ -78,7 +74,8 @@ func (k *Kafka) resend(todo []pending) bool {
 			if !sleep(k.ctx, pause) {
 				return false
 			}
-			pause = min(max(pause, recoverBackoffMin)*2, recoverBackoffMax)
+			forgive(todo)
+			pause = min(pause*2, recoverBackoffMax)
 		}
 		group = min(max(group, 1), len(todo))
 		rest := k.sendGroup(todo[:group])
@@ -101,8 +98,12 @@ func (k *Kafka) resend(todo []pending) bool {
 	return true
 }
 
-// refusedClientSide says that there is nothing to wait for.
-func refusedClientSide(todo []pending) bool { return firstTrouble(todo) == nil }
+// forgive forgets trouble that was waited for.
+func forgive(todo []pending) {
+	for i := range todo {
+		todo[i].err = nil
+	}
+}
 
 // firstTrouble returns the first error that is not a record's own.
 func firstTrouble(todo []pending) error {
@@ -122,7 +123,7 @@ func (k *Kafka) sendGroup(group []pending) (rest []pending) {
 	for i := range group {
 		p := &group[i]
 		p.err = nil
-		k.client.Produce(k.ctx, p.record(), func(_ *kgo.Record, err error) {
+		k.client.Produce(context.Background(), p.record(), func(_ *kgo.Record, err error) {
 			p.err = err
 			wg.Done()
 		})
@@ -138,15 +139,12 @@ func (k *Kafka) sendGroup(group []pending) (rest []pending) {
 
 // sleep waits, and returns false when ctx ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return true
 	case <-ctx.Done():
-		return !errors.Is(ctx.Err(), context.Canceled)
+		return false
 	}
 }

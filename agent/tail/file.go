@@ -233,8 +233,9 @@ func (t *File) Position() Position {
 }
 
 // Read fills c with the next lines. With final a last line is taken without
-// terminator. After Truncated and Rewritten c is empty and the file is at 0;
-// lost estimates the bytes that had been seen in it and not read.
+// terminator. After Truncated and Rewritten c is empty and the position is that
+// in the content that is gone; lost estimates the bytes that had been seen after
+// it. Reset then begins with the new content.
 func (t *File) Read(c *Chunk, final bool) (o Outcome, lost int64, err error) {
 	before := t.seen
 	info, err := InfoOf(t.f)
@@ -326,12 +327,13 @@ func (t *File) advance(data []byte, end int) {
 	t.wlen = copy(t.window[:], data[max(end-windowBytes, 0):end])
 }
 
-// gone begins the file anew and says what was lost.
+// gone says what was lost with content that the file no longer has.
 func (t *File) gone(o Outcome, before Info) (Outcome, int64, error) {
-	lost := max(before.Size-t.offset, 0)
-	t.Reset()
-	return o, lost, nil
+	return o, max(before.Size-t.offset, 0), nil
 }
+
+// LimitLines changes the line limit from the next Read on.
+func (t *File) LimitLines(bytesMax int) { t.frame.lineBytesMax = bytesMax }
 
 // Park closes the descriptor and keeps the position. Unpark opens it again.
 func (t *File) Park() error {

@@ -1,0 +1,437 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/sluice-io/sluice/agent/tail"
+	"github.com/sluice-io/sluice/pipelines"
+)
+
+const (
+	// touchedWithin is how recent a change must be for a file to be looked at
+	// in a scan though size and time are as before: within it, a second write
+	// may carry the same time stamp.
+	touchedWithin = 3 * time.Second
+	// forgetAfter is how long the position of a file that no name leads to is
+	// kept, and vanishedMax how many of them.
+	forgetAfter = 24 * time.Hour
+	vanishedMax = 10_000
+)
+
+// scan looks at all directories and brings the sources in line with them.
+func (r *runner) scan(now time.Time) {
+	begun := time.Now()
+	listing := r.scanner.Scan()
+	if err := r.hints.Watch(listing.Dirs); err != nil {
+		r.say("watch", "some directories give no change events; they are looked at every scan interval (fs.inotify.max_user_watches bounds the watches)", err)
+	}
+	r.sayProblems(listing.Problems)
+	r.reconcile(listing.Files, now)
+	r.forget(now)
+
+	r.lastScanTook = time.Since(begun)
+	r.scanWanted = false
+	r.nextScan = now.Add(r.scanPause())
+	if len(r.suspects) > 0 {
+		r.nextScan = now.Add(min(r.scanPause(), r.cfg.ScanInterval))
+	}
+	r.scanned = true
+	r.firstStart = false
+	r.measure()
+}
+
+// measure publishes what only the loop knows.
+func (r *runner) measure() {
+	var deleted int64
+	for _, s := range r.sources {
+		if seen := s.file.Seen(); s.detached && seen.Links == 0 {
+			deleted += seen.Size
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.account.DeletedBytes = deleted
+	if !r.known {
+		r.known, r.dirty = true, true
+	}
+}
+
+func (r *runner) sayProblems(problems []tail.Problem) {
+	now := map[string]bool{}
+	for _, p := range problems {
+		now["find "+p.Path] = true
+		r.say("find "+p.Path, "cannot be looked at; trying again at every scan", p.Err)
+	}
+	for place := range r.said {
+		if len(place) > 5 && place[:5] == "find " && !now[place] {
+			r.heal(place, "is there now")
+		}
+	}
+}
+
+// reconcile follows what is new, renames what moved and detaches what is gone.
+func (r *runner) reconcile(files []tail.Found, now time.Time) {
+	present := make(map[tail.ID]bool, len(files))
+	var strangers []tail.Found
+	for _, f := range files {
+		present[f.ID] = true
+		if r.isKnown(f.ID) {
+			r.found(f, now)
+		} else {
+			strangers = append(strangers, f)
+		}
+	}
+	// After the known ones: what they no longer hold may be found here.
+	for _, f := range strangers {
+		r.found(f, now)
+	}
+	for id, s := range r.sources {
+		if !present[id] && !s.detached {
+			r.detach(s, now)
+		}
+	}
+	for id := range r.suspects {
+		if !present[id] {
+			delete(r.suspects, id)
+		}
+	}
+}
+
+func (r *runner) isKnown(id tail.ID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tracks[id] != nil
+}
+
+// found deals with one file that the patterns match.
+func (r *runner) found(f tail.Found, now time.Time) {
+	s := r.sources[f.ID]
+	if s == nil {
+		r.follow(f, now)
+		return
+	}
+	r.relabel(s, f, now)
+	seen := s.file.Seen()
+	if f.Size != seen.Size || f.ModTime != seen.ModTime || now.UnixNano()-f.ModTime < int64(touchedWithin) {
+		r.enqueue(s)
+	}
+}
+
+// relabel notes the name a file has now.
+func (r *runner) relabel(s *source, f tail.Found, now time.Time) {
+	if s.detached {
+		s.detached = false
+		r.timed.clear(s)
+	}
+	r.mu.Lock()
+	s.track.seen = now
+	r.mu.Unlock()
+	if s.path == f.Path && s.real == f.Real {
+		return
+	}
+	if s.path != f.Path {
+		r.log.Debug("file renamed", "from", s.path, "to", f.Path)
+		r.count(func(a *Account) { a.Rotations++ })
+	}
+	r.unname(s)
+	r.name(s, f)
+}
+
+func (r *runner) name(s *source, f tail.Found) {
+	s.path, s.real = f.Path, f.Real
+	r.byPath[f.Path] = s
+	if f.Real != "" {
+		r.byPath[f.Real] = s
+	}
+}
+
+// unname frees a source's names, unless another file has them already.
+func (r *runner) unname(s *source) {
+	for _, p := range []string{s.path, s.real} {
+		if p != "" && r.byPath[p] == s {
+			delete(r.byPath, p)
+		}
+	}
+}
+
+// takeHints looks at what changed.
+func (r *runner) takeHints(now time.Time) {
+	paths, scan := r.hints.Take()
+	r.scanWanted = r.scanWanted || scan
+	for _, path := range paths {
+		r.hint(path, now)
+	}
+}
+
+func (r *runner) hint(path string, now time.Time) {
+	s := r.byPath[path]
+	if s != nil && path == s.real {
+		r.enqueue(s) // a scan tells when the link leads elsewhere
+		return
+	}
+	f, ok := r.scanner.Look(path)
+	if !ok {
+		r.hintOther(path, s)
+		return
+	}
+	if s != nil && s.file.ID() == f.ID {
+		r.enqueue(s)
+		return
+	}
+	if s != nil { // the name is another file's now; where the old one went, a scan tells
+		r.unname(s)
+		r.scanWanted = true
+	}
+	r.found(f, now)
+	if s := r.sources[f.ID]; s != nil {
+		r.enqueue(s)
+	}
+}
+
+// hintOther is a change of something that is no file to follow: perhaps a
+// directory with some, or a file that is gone.
+func (r *runner) hintOther(path string, s *source) {
+	if s != nil {
+		r.scanWanted = true
+		return
+	}
+	if info, err := tail.Stat(path); err == nil && info.Dir {
+		r.scanWanted = true
+	}
+}
+
+// follow begins with a file that is not followed.
+func (r *runner) follow(f tail.Found, now time.Time) {
+	file, err := r.open(f.Path)
+	if err != nil {
+		r.sayOpen(f.Path, err)
+		return
+	}
+	r.heal(f.Path, "the file can be read now")
+	if file.ID() != f.ID { // renamed in between: the next look sees it
+		r.scanWanted = true
+		r.close(file)
+		return
+	}
+	t, wait, err := r.identify(file, f, now)
+	if err != nil || wait {
+		if err != nil {
+			r.say(f.Path, "the file cannot be read; trying again at every scan", err)
+		}
+		r.close(file)
+		return
+	}
+	s := &source{file: file, track: t, partition: -1, fresh: now}
+	r.sources[f.ID] = s
+	r.name(s, f)
+	r.label(s)
+	r.enqueue(s)
+}
+
+// identify finds out where to begin. wait says that it cannot be told yet.
+func (r *runner) identify(file *tail.File, f tail.Found, now time.Time) (t *track, wait bool, err error) {
+	born := tail.Born(file.Handle())
+	r.mu.Lock()
+	known := r.tracks[f.ID]
+	r.mu.Unlock()
+	if known != nil {
+		ok, err := r.resume(file, known, born)
+		if ok || err != nil {
+			r.keep(known, f, now)
+			return known, false, err
+		}
+		r.orphan(known, known.acked, known.path)
+	}
+	place, wait, err := r.claimCopy(file, f, now)
+	if wait || err != nil {
+		return nil, wait, err
+	}
+	t = &track{id: f.ID, born: born, path: f.Path}
+	if known != nil {
+		t.generation = known.generation + 1
+		r.sayReplaced(f, known)
+	}
+	if !place && r.firstStart && r.pipe.Collect.File.StartAt == pipelines.StartAtEnd {
+		if err := file.SkipToEnd(); err != nil {
+			return nil, false, err
+		}
+	}
+	t.acked = file.Position()
+	r.keep(t, f, now)
+	return t, false, nil
+}
+
+// resume goes to the stored position when it is of this content.
+func (r *runner) resume(file *tail.File, known *track, born int64) (bool, error) {
+	if known.born != 0 && born != 0 && known.born != born {
+		return false, nil // made since: a used inode
+	}
+	r.mu.Lock()
+	acked := known.acked
+	r.mu.Unlock()
+	return file.Resume(acked)
+}
+
+// keep puts a track among those of the checkpoint.
+func (r *runner) keep(t *track, f tail.Found, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t.seen, t.size, t.followed = now, f.Size, true
+	r.tracks[t.id] = t
+	r.dirty = true
+}
+
+// sayReplaced tells a truncated file from one with a used inode, as well as
+// that can be told.
+func (r *runner) sayReplaced(f tail.Found, known *track) {
+	if f.Path != known.path {
+		r.log.Debug("an inode is used again by another file", "path", f.Path, "was", known.path)
+		return
+	}
+	r.log.Info("the file was truncated or replaced while it was not followed; reading from its beginning",
+		"path", f.Path, "stored_offset", known.acked.Offset, "size", f.Size)
+	r.count(func(a *Account) { a.Truncations++ })
+}
+
+// open opens a file, parking an idle one when descriptors run out.
+func (r *runner) open(path string) (*tail.File, error) {
+	if r.handles >= r.cfg.OpenFilesMax {
+		r.park()
+	}
+	file, err := r.openOnce(path)
+	if outOfHandles(err) && r.park() {
+		file, err = r.openOnce(path)
+	}
+	return file, err
+}
+
+func (r *runner) openOnce(path string) (*tail.File, error) {
+	file, err := tail.Open(path, tail.FileConfig{LineBytesMax: r.lineBytesMax(), Blocks: r.blocks})
+	if err != nil {
+		return nil, err
+	}
+	r.hold(1)
+	return file, nil
+}
+
+// hold counts descriptors.
+func (r *runner) hold(n int) {
+	r.handles += n
+	r.count(func(a *Account) { a.FilesOpen += int64(n) })
+}
+
+func (r *runner) close(file *tail.File) {
+	if file.Handle() != nil {
+		r.hold(-1)
+	}
+	_ = file.Close() // only read from
+}
+
+// park closes the descriptor of the file that has been quiet longest.
+func (r *runner) park() bool {
+	var idle *source
+	for _, s := range r.sources {
+		if s.file.Handle() == nil || s.queued || s.detached || s.file.Unread() > 0 {
+			continue
+		}
+		if idle == nil || s.fresh.Before(idle.fresh) {
+			idle = s
+		}
+	}
+	if idle == nil {
+		return false
+	}
+	r.say("descriptors", "out of file descriptors: quiet files are closed and opened again when they change (raise the limit with ulimit -n)",
+		fmt.Errorf("%d files are open", r.handles))
+	r.close(idle.file)
+	return true
+}
+
+func outOfHandles(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+func (r *runner) sayOpen(path string, err error) {
+	switch {
+	case errors.Is(err, syscall.ENOENT): // gone again
+	case outOfHandles(err):
+		r.say("descriptors", "out of file descriptors: new files wait (raise the limit with ulimit -n)", err)
+	case errors.Is(err, syscall.EACCES):
+		r.say(path, "the file cannot be read; give this user read access (group or ACL), it is tried again at every scan", err)
+	default:
+		r.say(path, "the file cannot be opened; trying again at every scan", err)
+	}
+}
+
+// detach notes that no name leads to a file: it is drained through its
+// descriptor.
+func (r *runner) detach(s *source, now time.Time) {
+	r.unname(s)
+	if s.file.Handle() == nil { // parked: its position is kept for when it is found again
+		r.release(s)
+		return
+	}
+	s.detached = true
+	s.fresh = now
+	r.count(func(a *Account) { a.Rotations++ })
+	r.enqueue(s)
+	r.timed.set(s, now.Add(r.detachedPause()))
+}
+
+// detachedPause is the time between two looks at a detached file, which gives
+// no change events.
+func (r *runner) detachedPause() time.Duration {
+	return min(r.cfg.RotateGrace/4, 250*time.Millisecond)
+}
+
+// drop ends the following of a source. Its position stays in the checkpoint,
+// unless the file is gone for good.
+func (r *runner) drop(s *source) {
+	id := s.file.ID()
+	r.release(s)
+	r.mu.Lock()
+	if s.file.Seen().Links == 0 && r.tracks[id] == s.track && len(s.track.pending) == 0 {
+		delete(r.tracks, id)
+	}
+	r.dirty = true
+	r.mu.Unlock()
+	r.close(s.file)
+}
+
+// release ends the following of a source and keeps its position.
+func (r *runner) release(s *source) {
+	r.unname(s)
+	r.timed.clear(s)
+	delete(r.sources, s.file.ID())
+	delete(r.said, s.path)
+	r.mu.Lock()
+	s.track.followed = false
+	r.mu.Unlock()
+}
+
+// forget drops stored positions of files that were not found for long.
+func (r *runner) forget(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	vanished := len(r.tracks) - len(r.sources)
+	for id, t := range r.tracks {
+		if r.sources[id] != nil || len(t.pending) > 0 {
+			continue
+		}
+		if now.Sub(t.seen) > forgetAfter || vanished > vanishedMax {
+			delete(r.tracks, id)
+			vanished--
+			r.dirty = true
+		}
+	}
+}
+
+// count changes the account.
+func (r *runner) count(change func(*Account)) {
+	r.mu.Lock()
+	change(&r.account)
+	r.mu.Unlock()
+}

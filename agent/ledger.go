@@ -1,0 +1,85 @@
+package agent
+
+import "maps"
+
+// Reasons of drops that are not a stage's.
+const (
+	dropNUL        = "nul_hole"      // bytes: a hole that a truncation left
+	dropMark       = "bom"           // bytes: byte-order mark
+	dropTooLong    = "line_too_long" // bytes: rest of lines over the limit
+	dropLate       = "late_newline"  // bytes: newline that came after its line was sent
+	dropDeadLetter = "dead_letter"   // lines acknowledged in the dead-letter topic
+	dropRefused    = "refused"       // lines that the broker refused for themselves
+)
+
+// Count is an amount of lines and of the bytes they took in their files.
+type Count struct {
+	Lines, Bytes int64
+}
+
+func (c *Count) add(d Count) {
+	c.Lines += d.Lines
+	c.Bytes += d.Bytes
+}
+
+func (c *Count) sub(d Count) {
+	c.Lines -= d.Lines
+	c.Bytes -= d.Bytes
+}
+
+// Account says where everything that was read of one pipeline's files is:
+// Read = Acked + InFlight + the sum of Dropped, at any moment.
+type Account struct {
+	Pipeline string
+	Read     Count
+	Acked    Count
+	InFlight Count
+	Dropped  map[string]Count // by reason
+	// LostBytes estimates what truncations destroyed before it was read.
+	LostBytes int64
+	// CutLines were over the line limit; they count as lines wherever they
+	// went, their rest as bytes dropped.
+	CutLines int64
+	// Rotations are files that were renamed or removed while followed,
+	// Truncations files that were emptied or rewritten.
+	Rotations, Truncations int64
+	// LagBytes is what the followed files hold that is not acknowledged.
+	LagBytes int64
+	// FilesOpen are the descriptors held, FilesFollowed the files known.
+	FilesOpen, FilesFollowed int64
+	// DeletedBytes is what files that no longer have a name keep on disk
+	// because they are still read.
+	DeletedBytes int64
+}
+
+// Balanced says that the account adds up.
+func (a Account) Balanced() bool {
+	sum := a.Acked
+	sum.add(a.InFlight)
+	for _, d := range a.Dropped {
+		sum.add(d)
+	}
+	return sum == a.Read
+}
+
+// drop counts a drop by reason.
+func (a *Account) drop(reason string, d Count) {
+	if d == (Count{}) {
+		return
+	}
+	if a.Dropped == nil {
+		a.Dropped = map[string]Count{}
+	}
+	have := a.Dropped[reason]
+	have.add(d)
+	a.Dropped[reason] = have
+}
+
+func (a *Account) clone() Account {
+	b := *a
+	b.Dropped = maps.Clone(a.Dropped)
+	if b.Dropped == nil {
+		b.Dropped = map[string]Count{}
+	}
+	return b
+}

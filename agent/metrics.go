@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// collector makes the agent's metrics from its accounts when they are scraped,
+// so that they always add up and cost nothing per line.
+type collector struct {
+	agent *Agent
+
+	linesRead, bytesRead, linesAcked, bytesAcked, dropped, droppedBytes,
+	inFlight, lag, open, rotations, truncations, lost, deleted, oldest, checkpoint, errors *prometheus.Desc
+}
+
+func newCollector(a *Agent) *collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("sluice_agent_"+name, help, labels, nil)
+	}
+	const p = "pipeline"
+	return &collector{
+		agent:        a,
+		linesRead:    desc("lines_read_total", "Lines read from files.", p),
+		bytesRead:    desc("bytes_read_total", "Bytes read from files.", p),
+		linesAcked:   desc("lines_acked_total", "Lines that the brokers acknowledged.", p),
+		bytesAcked:   desc("bytes_acked_total", "Bytes, as in the files, of lines that the brokers acknowledged.", p),
+		dropped:      desc("lines_dropped_total", "Lines not sent to the topic, by reason.", p, "reason"),
+		droppedBytes: desc("bytes_dropped_total", "Bytes, as in the files, not sent to the topic, by reason.", p, "reason"),
+		inFlight:     desc("in_flight_lines", "Lines read and neither acknowledged nor dropped.", p),
+		lag:          desc("lag_bytes", "Bytes that followed files hold and that are not acknowledged.", p),
+		open:         desc("files_open", "Descriptors held of followed files.", p),
+		rotations:    desc("rotations_total", "Files renamed or removed while followed.", p),
+		truncations:  desc("truncations_total", "Files emptied or rewritten.", p),
+		lost:         desc("truncated_bytes_total", "Estimate of the bytes that truncations destroyed unread.", p),
+		deleted:      desc("deleted_bytes", "Bytes that removed files keep on disk while they are still read.", p),
+		oldest:       desc("oldest_unacked_seconds", "Age of the oldest line that is not acknowledged.", p),
+		checkpoint:   desc("checkpoint_age_seconds", "Time since the checkpoint was last known to be up to date."),
+		errors:       desc("produce_errors_total", "Failures to produce that were not a record's own.", p),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	now := time.Now()
+	for _, r := range c.agent.runners {
+		c.collect(ch, r, now)
+	}
+	age := now.Sub(time.Unix(0, c.agent.written.Load())).Seconds()
+	ch <- prometheus.MustNewConstMetric(c.checkpoint, prometheus.GaugeValue, max(age, 0))
+}
+
+func (c *collector) collect(ch chan<- prometheus.Metric, r *runner, now time.Time) {
+	a := r.snapshotAccount()
+	counter := func(d *prometheus.Desc, v int64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{a.Pipeline}, labels...)...)
+	}
+	gauge := func(d *prometheus.Desc, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, a.Pipeline)
+	}
+	counter(c.linesRead, a.Read.Lines)
+	counter(c.bytesRead, a.Read.Bytes)
+	counter(c.linesAcked, a.Acked.Lines)
+	counter(c.bytesAcked, a.Acked.Bytes)
+	for reason, n := range a.Dropped {
+		counter(c.dropped, n.Lines, reason)
+		counter(c.droppedBytes, n.Bytes, reason)
+	}
+	counter(c.rotations, a.Rotations)
+	counter(c.truncations, a.Truncations)
+	counter(c.lost, a.LostBytes)
+	counter(c.errors, r.produceErrors.Load())
+	gauge(c.inFlight, float64(a.InFlight.Lines))
+	gauge(c.lag, float64(a.LagBytes))
+	gauge(c.open, float64(a.FilesOpen))
+	gauge(c.deleted, float64(a.DeletedBytes))
+	gauge(c.oldest, r.oldestUnacked(now).Seconds())
+}

@@ -1,0 +1,167 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sluice-io/sluice/agent/producer"
+	"github.com/sluice-io/sluice/agent/tail"
+)
+
+// read reads one chunk of a source and sends it. With final an unterminated
+// line is taken too. It returns false when the file cannot be read.
+func (r *runner) read(s *source, now time.Time, final bool) bool {
+	if s.file.Handle() == nil && !r.unpark(s) {
+		return false
+	}
+	c := r.chunks.get()
+	outcome, lost, err := s.file.Read(&c.lines, final)
+	r.seen(s)
+	switch {
+	case err != nil:
+		r.chunks.put(c)
+		r.say(s.path, "the file cannot be read; trying again at every scan", err)
+		return false
+	case outcome == tail.Truncated || outcome == tail.Rewritten:
+		r.chunks.put(c)
+		r.renew(s, outcome, lost)
+		return true
+	case c.lines.Bytes() > 0:
+		s.fresh = now
+		r.work.send(s, c, now)
+	default:
+		r.chunks.put(c)
+	}
+	if outcome == tail.More {
+		r.enqueue(s)
+		return true
+	}
+	r.idle(s, now)
+	return true
+}
+
+// seen notes the file's size for the lag.
+func (r *runner) seen(s *source) {
+	r.mu.Lock()
+	s.track.size = s.file.Seen().Size
+	r.mu.Unlock()
+}
+
+// renew begins with the new content of a file that was emptied or rewritten.
+func (r *runner) renew(s *source, outcome tail.Outcome, lost int64) {
+	what := "the file was truncated; reading from its beginning"
+	if outcome == tail.Rewritten {
+		what = "the file was rewritten; reading from its beginning"
+	}
+	r.log.Info(what, "path", s.path, "read_to", s.file.Offset(), "size", s.file.Seen().Size, "lost_bytes_estimate", lost)
+	r.orphan(s.track, s.file.Position(), s.path)
+	s.file.Reset()
+	r.mu.Lock()
+	s.track.renew()
+	r.account.Truncations++
+	r.account.LostBytes += lost
+	r.dirty = true
+	r.mu.Unlock()
+	r.label(s)
+	s.partialSize = 0
+	r.enqueue(s)
+	if len(r.suspects) > 0 {
+		r.scanWanted = true
+	}
+}
+
+// label makes what all records of a source share.
+func (r *runner) label(s *source) {
+	s.identity = []byte(s.track.fileID())
+	s.partition = -1
+	s.headers = r.work.sharedHeaders(s)
+}
+
+// idle deals with a source that is read as far as it goes.
+func (r *runner) idle(s *source, now time.Time) {
+	if r.cfg.Once && !s.once {
+		s.once = true
+		if s.file.Partial() {
+			r.read(s, now, true)
+		}
+		return
+	}
+	if s.detached {
+		return // its own times go on
+	}
+	if !s.file.Partial() {
+		s.partialSize = 0
+		r.timed.clear(s)
+		return
+	}
+	if size := s.file.Seen().Size; size != s.partialSize {
+		s.partialSize, s.partialSince = size, now
+		r.timed.set(s, now.Add(r.cfg.LineIdle))
+	}
+}
+
+// onTime looks at a source whose time has come.
+func (r *runner) onTime(s *source, now time.Time) {
+	switch {
+	case s.detached:
+		r.onDetached(s, now)
+	case !r.work.begun || s.queued:
+		r.timed.set(s, now.Add(r.cfg.LineIdle))
+	case s.file.Partial():
+		r.read(s, now, true)
+	}
+}
+
+// onDetached drains a file that no name leads to, and lets go of it when it
+// has been quiet for the grace period.
+func (r *runner) onDetached(s *source, now time.Time) {
+	if s.queued || !r.work.begun || now.Sub(s.fresh) < r.cfg.RotateGrace {
+		if r.work.begun {
+			r.enqueue(s)
+		}
+		r.timed.set(s, now.Add(r.detachedPause()))
+		return
+	}
+	if r.read(s, now, true) && s.file.Unread() > 0 {
+		r.timed.set(s, now.Add(r.detachedPause()))
+		return
+	}
+	r.drop(s)
+}
+
+// unpark opens a file again whose descriptor was given up.
+func (r *runner) unpark(s *source) bool {
+	if r.handles >= r.cfg.OpenFilesMax {
+		r.park()
+	}
+	same, err := s.file.Unpark(s.path)
+	if outOfHandles(err) && r.park() {
+		same, err = s.file.Unpark(s.path)
+	}
+	if err != nil {
+		r.sayOpen(s.path, err)
+		return false
+	}
+	if same {
+		r.hold(1)
+		if born := tail.Born(s.file.Handle()); born == s.track.born {
+			return true
+		}
+		r.close(s.file)
+	}
+	// Another file has the name. This one is found by its own, if it has one.
+	r.release(s)
+	r.scanWanted = true
+	return false
+}
+
+// header makes a header of a constant.
+func header(key, value string) producer.Header {
+	return producer.Header{Key: key, Value: []byte(value)}
+}
+
+// sayCut says once for a file that its lines are over the limit.
+func (r *runner) sayCut(c *chunk) {
+	r.say("line "+c.path, "lines over the limit are cut (collect.file.line_bytes_max)",
+		fmt.Errorf("a line is longer than %d bytes", r.lineBytesMax()))
+}

@@ -1,0 +1,459 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-io/sluice/agent/producer"
+	"github.com/sluice-io/sluice/agent/tail"
+	"github.com/sluice-io/sluice/pipelines"
+)
+
+const (
+	// scanShare bounds the scans' part of a core: one in scanShare.
+	scanShare = 500
+	// hintedScanShare bounds it for scans that change events ask for.
+	hintedScanShare = 10
+	// scanIntervalMax bounds how far scans stretch, with all directories
+	// watched and without.
+	scanIntervalMax          = 10 * time.Second
+	scanIntervalMaxUnwatched = 2 * time.Second
+	// prepareBackoffMin and Max bound the pause between two attempts to find
+	// or make the topic.
+	prepareBackoffMin = 200 * time.Millisecond
+	prepareBackoffMax = 5 * time.Second
+	// stalledAfter is how long the oldest line may be unacknowledged before
+	// that is said and the topic is looked at again.
+	stalledAfter = 15 * time.Second
+	// recordOverheadBytes is what a record takes in a batch beside key and
+	// value: headers and lengths.
+	recordOverheadBytes = 4 << 10
+)
+
+// runner runs the collecting part of one pipeline. Its loop is one goroutine:
+// it finds, reads, processes and sends. Acknowledgements come on goroutines of
+// the destination. Fields without a word on it belong to the loop.
+type runner struct {
+	log    *slog.Logger
+	cfg    Config
+	pipe   *pipelines.Pipeline
+	dest   Destination
+	blocks *tail.Blocks
+
+	scanner *tail.Scanner
+	hints   *tail.Hints
+	work    *worker
+	chunks  chunkPool
+
+	sources  map[tail.ID]*source
+	byPath   map[string]*source
+	queue    []*source // to be read, in turn
+	timed    timeline  // sources to be looked at some time
+	suspects map[tail.ID]time.Time
+	orphans  []orphan
+	said     map[string]string // trouble by place, so that it is said once
+
+	scanned      bool // once
+	firstStart   bool // no checkpoint knew this pipeline
+	nextScan     time.Time
+	scanWanted   bool
+	lastScanTook time.Duration
+	handles      int
+	nextStall    time.Time
+
+	helpers  sync.WaitGroup // goroutines of run
+	wake     chan struct{}  // holds a token when the loop should look again
+	prepared chan prepared  // the topics, once
+
+	produceErrors atomic.Int64
+
+	mu       sync.Mutex
+	tracks   map[tail.ID]*track // guarded by mu
+	account  Account            // guarded by mu
+	memory   int64              // guarded by mu: bytes of memory in flight
+	dirty    bool               // guarded by mu: the checkpoint is behind
+	known    bool               // guarded by mu: the first start is over, and may be stored
+	ready    error              // guarded by mu: what is waited for; nil when ready
+	finished chan struct{}      // closed when nothing is in flight and the loop has ended
+	ended    bool               // guarded by mu: the loop has ended
+}
+
+// prepared is what must be known of the topics before a line can be sent.
+type prepared struct {
+	topic, dead producer.Topic
+}
+
+var errNotPrepared = errors.New("waiting for the brokers to tell or make the topic")
+
+func newRunner(log *slog.Logger, p *pipelines.Pipeline, cfg Config, blocks *tail.Blocks, skip func(string, tail.Info) bool) (*runner, error) {
+	file := p.Collect.File
+	scanner, err := tail.NewScanner(file.Include, file.Exclude, skip)
+	if err != nil {
+		return nil, fmt.Errorf("pipeline %s: %w", p.Name, err)
+	}
+	work, err := newWorker(p, cfg.Hostname)
+	if err != nil {
+		return nil, fmt.Errorf("pipeline %s: %w", p.Name, err)
+	}
+	r := &runner{
+		log: log.With("pipeline", p.Name), cfg: inputConfig(cfg, file), pipe: p, blocks: blocks,
+		scanner: scanner, work: work,
+		sources: map[tail.ID]*source{}, byPath: map[string]*source{}, suspects: map[tail.ID]time.Time{},
+		said: map[string]string{}, tracks: map[tail.ID]*track{},
+		wake: make(chan struct{}, 1), prepared: make(chan prepared, 1), finished: make(chan struct{}),
+		account: Account{Pipeline: p.Name}, ready: errNotPrepared,
+	}
+	r.work.runner = r
+	return r, nil
+}
+
+// inputConfig puts the input's own settings over the agent's.
+func inputConfig(cfg Config, file *pipelines.FileInput) Config {
+	if file.ScanInterval > 0 {
+		cfg.ScanInterval = file.ScanInterval
+	}
+	if file.RotateGrace > 0 {
+		cfg.RotateGrace = file.RotateGrace
+	}
+	if file.PartialAfter > 0 {
+		cfg.LineIdle = file.PartialAfter
+	}
+	return cfg
+}
+
+// restore takes over what a checkpoint knows. known is false at the first start.
+func (r *runner) restore(s savedPipeline, known bool) {
+	r.firstStart, r.known = !known, known
+	for _, f := range s.Files {
+		t := loadTrack(f)
+		r.tracks[t.id] = t
+	}
+}
+
+// run reads until ctx ends, or with Once until all is read.
+func (r *runner) run(ctx context.Context) {
+	var err error
+	if r.hints, err = tail.NewHints(); err != nil {
+		r.log.Warn("no change events: directories are looked at every scan interval instead", "interval", r.cfg.ScanInterval, "err", err)
+	}
+	helping, cancel := context.WithCancel(ctx)
+	r.helpers.Go(func() { r.prepare(helping) })
+	r.loop(helping)
+	cancel()
+	r.helpers.Wait()
+	r.hints.Close()
+	r.closeFiles()
+	r.end()
+}
+
+// loop is the runner's one thread of work.
+func (r *runner) loop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		now := time.Now()
+		r.look(ctx, now)
+		if s := r.next(); s != nil {
+			r.read(s, now, false)
+			continue
+		}
+		if r.cfg.Once && r.allRead() {
+			return
+		}
+		timer.Reset(max(r.dueAt().Sub(now), 0))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-r.wake:
+		case <-r.hints.Ready():
+			r.takeHints(time.Now())
+		case p := <-r.prepared:
+			r.begin(p)
+		}
+	}
+}
+
+// look does what is due: scans and looks at sources by time.
+func (r *runner) look(ctx context.Context, now time.Time) {
+	select {
+	case <-r.hints.Ready():
+		r.takeHints(now)
+	default:
+	}
+	if !now.Before(r.scanDue()) {
+		r.scan(now)
+	}
+	for s := r.timed.pop(now); s != nil; s = r.timed.pop(now) {
+		r.onTime(s, now)
+	}
+	r.watchStall(ctx, now)
+}
+
+// scanDue is when the next scan may and should be.
+func (r *runner) scanDue() time.Time {
+	if !r.scanWanted {
+		return r.nextScan
+	}
+	asked := r.nextScan.Add(-r.scanPause()).Add(r.lastScanTook * hintedScanShare)
+	if asked.Before(r.nextScan) {
+		return asked
+	}
+	return r.nextScan
+}
+
+// scanPause is the time between two scans that nothing asked for.
+func (r *runner) scanPause() time.Duration {
+	longest := scanIntervalMaxUnwatched
+	if r.hints.Complete() {
+		longest = scanIntervalMax
+	}
+	return max(r.cfg.ScanInterval, min(r.lastScanTook*scanShare, longest))
+}
+
+// dueAt is when the loop must look again if nothing else happens.
+func (r *runner) dueAt() time.Time {
+	due := r.scanDue()
+	if t, ok := r.timed.first(); ok && t.Before(due) {
+		due = t
+	}
+	return due
+}
+
+// next returns the source whose turn it is, or nil when none may be read.
+func (r *runner) next() *source {
+	if len(r.queue) == 0 || !r.work.begun || !r.room() {
+		return nil
+	}
+	s := r.queue[0]
+	r.queue[0] = nil
+	r.queue = r.queue[1:]
+	s.queued = false
+	return s
+}
+
+// room says whether another chunk may be in flight.
+func (r *runner) room() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.memory < r.cfg.InFlightBytesMax
+}
+
+func (r *runner) enqueue(s *source) {
+	if !s.queued {
+		s.queued = true
+		r.queue = append(r.queue, s)
+	}
+}
+
+func (r *runner) nudge() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// prepare finds or makes the topics, however long that takes.
+func (r *runner) prepare(ctx context.Context) {
+	pause := prepareBackoffMin
+	for {
+		p, err := r.prepareOnce(ctx)
+		if err == nil {
+			r.prepared <- p
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		r.setReady(err)
+		if pause == prepareBackoffMin {
+			r.log.Warn("the topic cannot be had from the brokers; trying again without end, the files keep the lines", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		pause = min(pause*2, prepareBackoffMax)
+	}
+}
+
+func (r *runner) prepareOnce(ctx context.Context) (p prepared, err error) {
+	p.topic, err = r.dest.Prepare(ctx, topicSpec(r.pipe))
+	if err != nil || r.pipe.Errors.DeadLetter == "" {
+		return p, err
+	}
+	p.dead, err = r.dest.Prepare(ctx, producer.TopicSpec{Name: r.pipe.Errors.DeadLetter, Replicas: r.pipe.Topic.Replicas})
+	return p, err
+}
+
+func topicSpec(p *pipelines.Pipeline) producer.TopicSpec {
+	spec := producer.TopicSpec{Name: p.Topic.Name, Partitions: p.Topic.Partitions, Replicas: p.Topic.Replicas}
+	for _, l := range p.Topic.Config {
+		if spec.Config == nil {
+			spec.Config = map[string]string{}
+		}
+		spec.Config[l.Name] = l.Value
+	}
+	return spec
+}
+
+// begin starts reading.
+func (r *runner) begin(p prepared) {
+	r.work.begin(p)
+	r.setReady(nil)
+	limit := r.lineBytesMax()
+	for _, s := range r.sources {
+		s.file.LimitLines(limit)
+	}
+}
+
+// lineBytesMax is the setting, and no more than the topic takes.
+func (r *runner) lineBytesMax() int {
+	limit := r.pipe.Collect.File.LineBytesMax
+	if limit == 0 {
+		limit = tail.LineBytesMaxDefault
+	}
+	if most := r.work.topic.RecordBytesMax; most > 2*recordOverheadBytes {
+		limit = min(limit, most-recordOverheadBytes)
+	}
+	return limit
+}
+
+func (r *runner) setReady(err error) {
+	r.mu.Lock()
+	r.ready = err
+	r.mu.Unlock()
+}
+
+// say logs trouble at a place once, until it changes or heals.
+func (r *runner) say(place, what string, err error) {
+	if r.said[place] == err.Error() {
+		return
+	}
+	r.said[place] = err.Error()
+	r.log.Warn(what, "path", place, "err", err)
+}
+
+func (r *runner) heal(place, what string) {
+	if _, ok := r.said[place]; ok {
+		delete(r.said, place)
+		r.log.Info(what, "path", place)
+	}
+}
+
+// watchStall says once when nothing is acknowledged for long, and looks at the
+// topic again: it may have been deleted.
+func (r *runner) watchStall(ctx context.Context, now time.Time) {
+	if now.Before(r.nextStall) {
+		return
+	}
+	r.nextStall = now.Add(stalledAfter)
+	age := r.oldestUnacked(now)
+	if age < stalledAfter {
+		r.heal("brokers", "lines are acknowledged again")
+		return
+	}
+	r.say("brokers", "no line was acknowledged for a while; waiting without end, the files keep the lines",
+		fmt.Errorf("the brokers of topic %s do not answer", r.pipe.Topic.Name))
+	r.helpers.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, stalledAfter)
+		defer cancel()
+		_, _ = r.prepareOnce(ctx) // its only use here is to make a topic that is gone
+	})
+}
+
+func (r *runner) oldestUnacked(now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var age time.Duration
+	for _, t := range r.tracks {
+		if len(t.pending) > 0 {
+			age = max(age, now.Sub(t.pending[0].begun))
+		}
+	}
+	return age
+}
+
+// allRead says that everything present at the first scan was read.
+func (r *runner) allRead() bool {
+	if !r.scanned {
+		return false
+	}
+	for _, s := range r.sources {
+		if !s.once {
+			return false
+		}
+	}
+	return r.work.begun || len(r.sources) == 0
+}
+
+// end notes that no chunk will be sent any more.
+func (r *runner) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	r.finishLocked()
+}
+
+// finishLocked closes finished when nothing is left to wait for.
+func (r *runner) finishLocked() {
+	if r.ended && r.account.InFlight == (Count{}) && !closed(r.finished) {
+		close(r.finished)
+	}
+}
+
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func (r *runner) closeFiles() {
+	for _, s := range r.sources {
+		r.close(s.file)
+	}
+}
+
+// snapshot returns what the checkpoint stores, whether it moved since the last
+// one, and whether the pipeline may be stored: not before its first scan, which
+// alone knows what was there at the first start.
+func (r *runner) snapshot() (p savedPipeline, moved, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p = savedPipeline{Files: make([]savedFile, 0, len(r.tracks))}
+	for _, t := range r.tracks {
+		p.Files = append(p.Files, t.save())
+	}
+	moved = r.dirty
+	r.dirty = false
+	return p, moved, r.known
+}
+
+// soil makes the next snapshot count as moved: the last one was not stored.
+func (r *runner) soil() {
+	r.mu.Lock()
+	r.dirty = true
+	r.mu.Unlock()
+}
+
+// snapshotAccount returns the account with what is counted on demand.
+func (r *runner) snapshotAccount() Account {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.account.clone()
+	for _, t := range r.tracks {
+		if t.followed {
+			a.LagBytes += t.lag()
+			a.FilesFollowed++
+		}
+	}
+	return a
+}
