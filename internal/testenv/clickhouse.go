@@ -188,19 +188,20 @@ func (s *ClickHouseServer) Restart(t testing.TB) {
 // last newline. An error of the server fails t.
 func (s *ClickHouseServer) Query(t testing.TB, statement string) string {
 	t.Helper()
-	rows, err := s.query(t.Context(), statement)
+	rows, err := s.query(t.Context(), ClickHouseUser{Name: "default"}, statement)
 	if err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
 	return rows
 }
 
-func (s *ClickHouseServer) query(ctx context.Context, statement string) (string, error) {
+func (s *ClickHouseServer) query(ctx context.Context, as ClickHouseUser, statement string) (string, error) {
 	u := url.URL{Scheme: "http", Host: s.HTTPAddr, Path: "/"}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), strings.NewReader(statement))
 	if err != nil {
 		return "", err
 	}
+	req.SetBasicAuth(as.Name, as.Password)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return "", err
@@ -218,7 +219,7 @@ func (s *ClickHouseServer) query(ctx context.Context, statement string) (string,
 
 // ping demands an answer to a query over HTTP and a listening native port.
 func (s *ClickHouseServer) ping(ctx context.Context) error {
-	if _, err := s.query(ctx, "SELECT 1"); err != nil {
+	if _, err := s.query(ctx, ClickHouseUser{Name: "default"}, "SELECT 1"); err != nil {
 		return err
 	}
 	var d net.Dialer

@@ -63,7 +63,7 @@ func produceOne(t *testing.T, addr, topic string) {
 
 func TestClickHouseSurvivesKill(t *testing.T) {
 	start := time.Now()
-	ch := StartClickHouse(t, ClickHouseConfig{Users: []ClickHouseUser{{Name: "reader", Password: "secret", ReadOnly: true}}})
+	ch := ClickHouse(t)
 	t.Logf("ClickHouse answered after %.1f s", time.Since(start).Seconds())
 	ch.Query(t, "CREATE DATABASE logs")
 	ch.Query(t, "CREATE TABLE logs.t (n UInt32) ENGINE = MergeTree ORDER BY n")
@@ -73,8 +73,24 @@ func TestClickHouseSurvivesKill(t *testing.T) {
 	if got := ch.Query(t, "SELECT count(), sum(n) FROM logs.t"); got != "1000\t499500" {
 		t.Errorf("rows after kill and restart: %q", got)
 	}
-	if _, err := ch.query(t.Context(), "SELECT nothing"); err == nil {
-		t.Error("a wrong query gave no error")
+}
+
+func TestClickHouseUsers(t *testing.T) {
+	reader := ClickHouseUser{Name: "reader", Password: "secret", ReadOnly: true}
+	writer := ClickHouseUser{Name: "writer", Password: "other"}
+	ch := StartClickHouse(t, ClickHouseConfig{Users: []ClickHouseUser{reader, writer}})
+	const create = "CREATE TABLE t (n UInt32) ENGINE = MergeTree ORDER BY n"
+	if _, err := ch.query(t.Context(), reader, create); err == nil {
+		t.Error("the reader created a table")
+	}
+	if _, err := ch.query(t.Context(), writer, create); err != nil {
+		t.Error(err)
+	}
+	if got, err := ch.query(t.Context(), reader, "SELECT count() FROM t"); err != nil || got != "0" {
+		t.Errorf("the reader read %q, %v", got, err)
+	}
+	if _, err := ch.query(t.Context(), ClickHouseUser{Name: "reader", Password: "wrong"}, "SELECT 1"); err == nil {
+		t.Error("a wrong password was taken")
 	}
 }
 
