@@ -1,5 +1,10 @@
 package pipelines
 
+import (
+	"fmt"
+	"slices"
+)
+
 // Stage is one step of `process`.
 type Stage interface {
 	// Name is the stage's key in YAML.
@@ -7,12 +12,16 @@ type Stage interface {
 	// Position is where it stands.
 	Position() Pos
 
-	compile(env *compileEnv) (step, error)
+	// compile makes the step that works on events.
+	compile(labels []Label) (step, error)
+	// follow says what an event's fields are behind the stage.
+	follow(k *knownFields)
+	// text is the stage as one line that is the same for the same meaning.
+	text() string
 }
 
-type compileEnv struct{}
-type step interface{}
-type knownFields struct{}
+// step is a compiled stage.
+type step func(e *Event) (Outcome, error)
 
 // Outcome is what a chain decided on an event.
 type Outcome uint8
@@ -24,27 +33,256 @@ const (
 	Fail                // a stage could not work on it: Errors.Parse decides
 )
 
+// String is the outcome's name.
+func (o Outcome) String() string { return [...]string{"keep", "drop", "fail"}[o] }
+
 // Result is what a chain decided, and why.
 type Result struct {
 	Outcome Outcome
 	Stage   string // Drop and Fail: the stage, "process[1].drop"
-	Reason  string // Drop and Fail: for a counter's label: "drop", "parse", "expression"
+	Reason  string // Drop and Fail: for a counter's label: the stage's name, "parse", "drop" or "set"
 	Err     error  // Fail: what was wrong
 }
 
 // Chain is a compiled list of stages. Not safe for concurrent use: one per goroutine.
 type Chain struct {
+	steps  []step
+	names  []string // process[1].drop
+	stages []string // drop
 }
 
 // NewProcess compiles the agent's stages.
-func (p *Pipeline) NewProcess() (*Chain, error) { panic("x") }
+func (p *Pipeline) NewProcess() (*Chain, error) {
+	var labels []Label
+	if p.Collect != nil {
+		labels = p.Collect.Labels
+	}
+	return newChain("process", p.Process, labels)
+}
 
 // NewProcess compiles the worker's stages.
-func (s *SinkSpec) NewProcess() (*Chain, error) { panic("x") }
+func (s *SinkSpec) NewProcess() (*Chain, error) {
+	return newChain("sink.process", s.Process, nil)
+}
+
+func newChain(what string, stages []Stage, labels []Label) (*Chain, error) {
+	c := new(Chain)
+	for i, stage := range stages {
+		st, err := stage.compile(labels)
+		if err != nil {
+			return nil, fmt.Errorf("compile %s[%d].%s: %w", what, i, stage.Name(), err)
+		}
+		c.steps = append(c.steps, st)
+		c.names = append(c.names, fmt.Sprintf("%s[%d].%s", what, i, stage.Name()))
+		c.stages = append(c.stages, stage.Name())
+	}
+	return c, nil
+}
 
 // Empty says that the chain has no stage.
-func (c *Chain) Empty() bool { panic("x") }
+func (c *Chain) Empty() bool { return len(c.steps) == 0 }
 
-// Apply runs the stages on an event, in place. After Fail the event is the raw
-// line again: no fields, Parsed is false.
-func (c *Chain) Apply(e *Event) Result { panic("x") }
+// Apply runs the stages on an event, in place. After Fail in a chain that
+// parses, the event is the raw line again: no fields, Parsed is false.
+func (c *Chain) Apply(e *Event) Result {
+	parsed := e.parsed
+	for i, st := range c.steps {
+		outcome, err := st(e)
+		if outcome == Keep {
+			continue
+		}
+		if outcome == Fail && !parsed {
+			e.clear()
+		}
+		return Result{Outcome: outcome, Stage: c.names[i], Reason: c.stages[i], Err: err}
+	}
+	return Result{}
+}
+
+// Parser names a built-in parser.
+type Parser string
+
+// The parsers.
+const (
+	ParserNginx Parser = "nginx" // combined log format, nginx's and Apache's
+	ParserJSON  Parser = "json"  // one object a line
+)
+
+// ParseStage turns a raw line into fields, and adds the pipeline's labels.
+type ParseStage struct {
+	Parser Parser
+	Pos    Pos
+}
+
+// Name is "parse".
+func (*ParseStage) Name() string { return "parse" }
+
+// Position is where the stage stands.
+func (s *ParseStage) Position() Pos { return s.Pos }
+
+func (s *ParseStage) text() string { return "parse " + string(s.Parser) }
+
+func (s *ParseStage) compile(labels []Label) (step, error) {
+	parse := parseNginx
+	if s.Parser == ParserJSON {
+		parse = func(e *Event) error { return e.DecodeJSON(e.Raw) }
+	}
+	values := make([]field, len(labels))
+	for i, l := range labels {
+		values[i] = field{name: l.Name, value: StringOf(l.Value)}
+	}
+	return func(e *Event) (Outcome, error) {
+		if err := parse(e); err != nil {
+			return Fail, err
+		}
+		for _, f := range values {
+			if e.find(f.name, len(e.fields)) < 0 {
+				e.push(f.name, f.value)
+			}
+		}
+		return Keep, nil
+	}, nil
+}
+
+func (s *ParseStage) follow(k *knownFields) {
+	*k = knownFields{parsed: true, complete: s.Parser == ParserNginx}
+	if s.Parser == ParserNginx {
+		for _, f := range nginxFields {
+			k.set(f.name, f.kind)
+		}
+	}
+}
+
+// DropStage drops the events for which its condition holds.
+type DropStage struct {
+	Cond *Source
+	Pos  Pos
+}
+
+// Name is "drop".
+func (*DropStage) Name() string { return "drop" }
+
+// Position is where the stage stands.
+func (s *DropStage) Position() Pos { return s.Pos }
+
+func (s *DropStage) text() string { return "drop " + s.Cond.Text }
+
+func (s *DropStage) compile([]Label) (step, error) {
+	x, err := s.Cond.expression()
+	if err != nil {
+		return nil, err
+	}
+	return func(e *Event) (Outcome, error) {
+		drop, err := x.Condition(e)
+		switch {
+		case err != nil:
+			return Fail, err
+		case drop:
+			return Drop, nil
+		}
+		return Keep, nil
+	}, nil
+}
+
+func (s *DropStage) follow(*knownFields) {}
+
+// SetStage sets fields to the values of expressions, one after the other: an
+// expression sees the fields set before it.
+type SetStage struct {
+	Fields []Column
+	Pos    Pos
+}
+
+// Name is "set".
+func (*SetStage) Name() string { return "set" }
+
+// Position is where the stage stands.
+func (s *SetStage) Position() Pos { return s.Pos }
+
+func (s *SetStage) text() string {
+	out := "set"
+	for _, f := range s.Fields {
+		out += fmt.Sprintf(" %q=%q", f.Name, f.Expr.Text)
+	}
+	return out
+}
+
+func (s *SetStage) compile([]Label) (step, error) {
+	values := make([]*Expression, len(s.Fields))
+	for i, f := range s.Fields {
+		x, err := f.Expr.expression()
+		if err != nil {
+			return nil, err
+		}
+		values[i] = x
+	}
+	return func(e *Event) (Outcome, error) {
+		var v Value
+		for i, x := range values {
+			if err := x.Eval(e, &v); err != nil {
+				return Fail, fmt.Errorf("%s: %w", s.Fields[i].Name, err)
+			}
+			e.Set(s.Fields[i].Name, v)
+		}
+		return Keep, nil
+	}, nil
+}
+
+func (s *SetStage) follow(k *knownFields) {
+	for _, f := range s.Fields {
+		k.set(f.Name, k.kindOf(f.Expr))
+	}
+}
+
+// knownFields are the fields that events have at one point of a pipeline, as
+// far as the file says.
+type knownFields struct {
+	parsed   bool // events, not raw lines
+	complete bool // no other fields than these
+	names    []string
+	kinds    []Kind // KindNull: not known
+}
+
+func (k *knownFields) set(name string, kind Kind) {
+	if i := slices.Index(k.names, name); i >= 0 {
+		k.kinds[i] = kind
+		return
+	}
+	k.names = append(k.names, name)
+	k.kinds = append(k.kinds, kind)
+}
+
+func (k *knownFields) clone() knownFields {
+	c := *k
+	c.names, c.kinds = slices.Clone(k.names), slices.Clone(k.kinds)
+	return c
+}
+
+// kindOf is the kind of an expression's values when it is a name or a constant.
+func (k *knownFields) kindOf(s *Source) Kind {
+	x, err := s.compile()
+	switch {
+	case err != nil:
+		return KindNull
+	case x.fixed != nil:
+		return x.fixed.kind
+	case x.ref != nil:
+		return k.kindOfName(x.ref)
+	case x.quick != nil:
+		return KindBool
+	}
+	return KindNull
+}
+
+func (k *knownFields) kindOfName(r *reference) Kind {
+	if kind, ok := reserved[r.key]; ok {
+		return kind
+	}
+	if i := slices.Index(k.names, r.name); i >= 0 && !r.header {
+		return k.kinds[i]
+	}
+	if r.header || !k.parsed || r.name == "host" && k.complete {
+		return KindString
+	}
+	return KindNull
+}

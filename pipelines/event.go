@@ -128,8 +128,9 @@ func (e *Event) find(name string, hint int) int {
 
 // ReadRecord begins an event on a record of the pipeline's topic: Reset on
 // value, meta, and the fields when the topic holds events. A record marked
-// with HeaderRaw is left a raw line (Parsed is false). The error says why a
-// value is not the JSON object it should be.
+// with HeaderRaw is left a raw line (Parsed is false). Fields that the
+// pipeline's stages are known to make as times are times again. The error says
+// why a value is not the JSON object it should be.
 func (p *Pipeline) ReadRecord(e *Event, meta Meta, value []byte) error {
 	e.Reset(value)
 	e.Meta = meta
@@ -139,5 +140,22 @@ func (p *Pipeline) ReadRecord(e *Event, meta Meta, value []byte) error {
 	if mark, ok := e.Meta.Header(HeaderRaw); ok && string(mark) == "1" {
 		return nil
 	}
-	return e.DecodeJSON(value)
+	if err := e.DecodeJSON(value); err != nil {
+		return err
+	}
+	for _, t := range p.times {
+		e.readTime(t)
+	}
+	return nil
+}
+
+// readTime turns a string that is a time into one.
+func (e *Event) readTime(t timeField) {
+	i := e.find(t.name, t.place)
+	if i < 0 || e.fields[i].value.kind != KindString {
+		return
+	}
+	if v, ok := parseTime(e.fields[i].value.text); ok {
+		e.fields[i].value = v
+	}
 }

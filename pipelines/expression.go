@@ -1,21 +1,467 @@
 package pipelines
 
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/ast"
+	"github.com/expr-lang/expr/file"
+	"github.com/expr-lang/expr/vm"
+)
+
 // Source is an expression as written, with its place.
 type Source struct {
 	Text string
 	Pos  Pos
+
+	// locate finds the place of a character of the expression in the file;
+	// lines count from 1, columns from 0.
+	locate func(line, col int) Pos
 }
 
 // Expression is a compiled expression. Not safe for concurrent use.
 type Expression struct {
+	// The fast paths; at most one is set.
+	ref   *reference // the expression is a name
+	fixed *Value     // the expression is a constant
+	quick predicate  // the expression is a simple condition
+
+	program *vm.Program
+	machine vm.VM
+	env     map[string]any
+	refs    []reference
+	whole   bool // $env is used: every field is put into env
+}
+
+// expressionNodesMax bounds an expression's size.
+const expressionNodesMax = 2000
+
+// compile compiles the expression; the error has its place in the file.
+func (s *Source) compile() (*Expression, *Error) {
+	names := newNameVisitor()
+	program, err := expr.Compile(s.Text,
+		expr.Env(map[string]any{}), expr.AllowUndefinedVariables(),
+		expr.DisableBuiltin("now"), expr.MaxNodes(expressionNodesMax), expr.Patch(names))
+	if err == nil && names.err == nil {
+		return newExpression(program, names), nil
+	}
+	return nil, s.compileError(err, names.err)
+}
+
+// compileError prefers our own word on a mistake to the library's.
+func (s *Source) compileError(err error, own *nameError) *Error {
+	if own != nil {
+		line, col := lineAndColumn(s.Text, own.at)
+		return &Error{Pos: s.place(line, col), Message: own.message, Suggestion: own.suggestion}
+	}
+	var at *file.Error
+	if errors.As(err, &at) {
+		return &Error{Pos: s.place(at.Line, at.Column), Message: "expression: " + at.Message}
+	}
+	message, _, _ := strings.Cut(err.Error(), "\n")
+	return &Error{Pos: s.Pos, Message: "expression: " + message}
+}
+
+func (s *Source) place(line, col int) Pos {
+	if s.locate == nil {
+		return s.Pos
+	}
+	return s.locate(line, col)
+}
+
+// lineAndColumn turns an offset in characters into a line from 1 and a column from 0.
+func lineAndColumn(text string, at int) (line, col int) {
+	line = 1
+	for _, r := range text {
+		if at == 0 {
+			break
+		}
+		at--
+		col++
+		if r == '\n' {
+			line, col = line+1, 0
+		}
+	}
+	return line, col
+}
+
+func newExpression(program *vm.Program, names *nameVisitor) *Expression {
+	node := program.Node()
+	x := &Expression{program: program, env: make(map[string]any)}
+	for name, n := range names.used {
+		if n <= 0 {
+			continue
+		}
+		if name == "$env" {
+			x.whole = true
+			x.addReserved()
+			continue
+		}
+		x.refs = append(x.refs, newReference(name))
+	}
+	if id, ok := node.(*ast.IdentifierNode); ok && id.Value != "$env" {
+		ref := newReference(id.Value)
+		x.ref = &ref
+		return x
+	}
+	if v, ok := constant(node); ok {
+		x.fixed = &v
+		return x
+	}
+	x.quick = quickPredicate(node)
+	return x
+}
+
+func (x *Expression) addReserved() {
+	for name := range reserved {
+		x.refs = append(x.refs, newReference(name))
+	}
+}
+
+// constant is the value of a node that depends on nothing.
+func constant(node ast.Node) (Value, bool) {
+	switch n := node.(type) {
+	case *ast.NilNode:
+		return Null(), true
+	case *ast.BoolNode:
+		return Bool(n.Value), true
+	case *ast.IntegerNode:
+		return Int(int64(n.Value)), true
+	case *ast.FloatNode:
+		return Float(n.Value), true
+	case *ast.StringNode:
+		return StringOf(n.Value), true
+	}
+	return Value{}, false
 }
 
 // Eval evaluates the expression on an event. The value is valid until the
 // event's next Reset. A name that is no field is null; an operation on a wrong
 // type is an error.
-func (x *Expression) Eval(e *Event, v *Value) error { panic("x") }
+func (x *Expression) Eval(e *Event, v *Value) error {
+	if x.ref != nil {
+		*v = x.ref.value(e)
+		return nil
+	}
+	if x.fixed != nil {
+		*v = *x.fixed
+		return nil
+	}
+	out, err := x.run(e)
+	if err != nil {
+		return err
+	}
+	*v, err = valueOf(out)
+	return err
+}
+
+// Condition evaluates the expression as a condition; null is false.
+func (x *Expression) Condition(e *Event) (bool, error) {
+	if x.quick != nil {
+		if b, ok := x.quick(e); ok {
+			return b, nil
+		}
+	}
+	var v Value
+	if err := x.Eval(e, &v); err != nil {
+		return false, err
+	}
+	switch v.kind {
+	case KindBool:
+		return v.num != 0, nil
+	case KindNull:
+		return false, nil
+	}
+	return false, fmt.Errorf("a condition must be true or false, not a %s", v.kind)
+}
+
+// run gives the names that the expression uses their values and runs it.
+func (x *Expression) run(e *Event) (any, error) {
+	if x.whole {
+		clear(x.env)
+		for i := range e.fields {
+			x.env[e.fields[i].name] = boxed(e.fields[i].value)
+		}
+	}
+	for i := range x.refs {
+		r := &x.refs[i]
+		x.env[r.key] = r.boxed(e)
+	}
+	out, err := x.machine.Run(x.program, x.env)
+	if err == nil {
+		return out, nil
+	}
+	x.machine = vm.VM{} // what a panic left in it is not to be used again
+	var at *file.Error
+	if errors.As(err, &at) {
+		return nil, errors.New(at.Message)
+	}
+	return nil, err
+}
+
+// boxed is a value as expressions see it: integers are int.
+func boxed(v Value) any {
+	if v.kind == KindInt {
+		return int(v.num)
+	}
+	return v.aliased()
+}
+
+// valueOf is what an expression returned as a Value. Strings may share memory
+// with the event.
+func valueOf(out any) (Value, error) {
+	switch x := out.(type) {
+	case nil:
+		return Null(), nil
+	case bool:
+		return Bool(x), nil
+	case int:
+		return Int(int64(x)), nil
+	case int64:
+		return Int(x), nil
+	case int32:
+		return Int(int64(x)), nil
+	case uint64:
+		return Uint(x), nil
+	case float64:
+		return Float(x), nil
+	case string:
+		return String(unsafe.Slice(unsafe.StringData(x), len(x))), nil
+	case []byte:
+		return String(x), nil
+	case time.Time:
+		return Time(x), nil
+	case time.Month:
+		return Int(int64(x)), nil
+	case time.Weekday:
+		return Int(int64(x)), nil
+	case time.Duration:
+		return StringOf(x.String()), nil
+	}
+	return nestedValueOf(out)
+}
+
+// nestedValueOf encodes a list or a map; the keys of a map are sorted, so that
+// the same record gives the same bytes again.
+func nestedValueOf(out any) (Value, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(out); err != nil {
+		return Value{}, fmt.Errorf("the result of the expression cannot be a field: %w", err)
+	}
+	text := bytes.TrimSpace(buf.Bytes())
+	switch text[0] {
+	case '{':
+		return Value{kind: KindMap, text: text}, nil
+	case '[':
+		return Value{kind: KindList, text: text}, nil
+	}
+	var e Event // a Go type of its own, such as *time.Location: take it as JSON has it
+	d := decoder{src: text, event: &e}
+	return d.value()
+}
 
 // NewKey compiles the topic's key. It is nil when the topic has none. A key
 // that evaluates to null means a record without key; otherwise the key is the
 // value's AppendText.
-func (p *Pipeline) NewKey() (*Expression, error) { panic("x") }
+func (p *Pipeline) NewKey() (*Expression, error) {
+	if p.Topic.Key == nil {
+		return nil, nil
+	}
+	return p.Topic.Key.expression()
+}
+
+// expression is compile for sources that Parse has compiled once already.
+func (s *Source) expression() (*Expression, error) {
+	x, err := s.compile()
+	if err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// reserved are the names that are not fields, and the kinds of their values.
+var reserved = map[string]Kind{
+	"_raw": KindString, "_topic": KindString, "_partition": KindInt, "_offset": KindInt,
+	"_time": KindTime, "_key": KindString, "headers": KindMap,
+}
+
+// headerPrefix begins the key of a reference to one header: headers.NAME.
+const headerPrefix = "headers."
+
+// reference is a name in an expression.
+type reference struct {
+	key    string // in the environment
+	name   string // of the field or header
+	header bool   // headers.NAME
+	hint   int    // where the field was last time
+}
+
+func newReference(key string) reference {
+	if name, ok := strings.CutPrefix(key, headerPrefix); ok {
+		return reference{key: key, name: name, header: true}
+	}
+	return reference{key: key, name: key}
+}
+
+// boxed is the value for the environment.
+func (r *reference) boxed(e *Event) any {
+	if r.key == "headers" {
+		return headerMap(e)
+	}
+	return boxed(r.value(e))
+}
+
+func headerMap(e *Event) map[string]any {
+	m := make(map[string]any, len(e.Meta.Headers))
+	for _, h := range e.Meta.Headers {
+		m[h.Key] = string(h.Value)
+	}
+	return m
+}
+
+// value looks a name up: see the package's comment.
+func (r *reference) value(e *Event) Value {
+	if r.header {
+		return headerValue(e, r.name)
+	}
+	if r.name[0] == '_' || r.name == "headers" {
+		if v, ok := metaValue(e, r.name); ok {
+			return v
+		}
+	}
+	if i := e.find(r.name, r.hint); i >= 0 {
+		r.hint = i
+		return e.fields[i].value
+	}
+	if !e.parsed || r.name == "host" {
+		return headerValue(e, r.name)
+	}
+	return Null()
+}
+
+func headerValue(e *Event, name string) Value {
+	if b, ok := e.Meta.Header(name); ok && b != nil {
+		return String(b)
+	}
+	return Null()
+}
+
+func metaValue(e *Event, name string) (Value, bool) {
+	switch name {
+	case "_raw":
+		return String(e.Raw), true
+	case "_topic":
+		return String(unsafe.Slice(unsafe.StringData(e.Meta.Topic), len(e.Meta.Topic))), true
+	case "_partition":
+		return Int(int64(e.Meta.Partition)), true
+	case "_offset":
+		return Int(e.Meta.Offset), true
+	case "_time":
+		if e.Meta.Time.IsZero() {
+			return Null(), true
+		}
+		return Time(e.Meta.Time), true
+	case "_key":
+		if e.Meta.Key == nil {
+			return Null(), true
+		}
+		return String(e.Meta.Key), true
+	case "headers":
+		v, err := nestedValueOf(headerMap(e))
+		return v, err == nil
+	}
+	return Value{}, false
+}
+
+// nameError is a mistake in the names of an expression.
+type nameError struct {
+	at         int // characters from its start
+	message    string
+	suggestion string
+}
+
+// nameVisitor finds the names an expression uses and turns headers.NAME into
+// one name, so that the map of all headers need not be made.
+type nameVisitor struct {
+	used     map[string]int // how often
+	first    map[string]int // where, in characters
+	declared map[string]bool
+	err      *nameError
+}
+
+func newNameVisitor() *nameVisitor {
+	return &nameVisitor{used: map[string]int{}, first: map[string]int{}, declared: map[string]bool{}}
+}
+
+// Visit is called on children before their parents.
+func (v *nameVisitor) Visit(node *ast.Node) {
+	switch n := (*node).(type) {
+	case *ast.IdentifierNode:
+		if v.used[n.Value]++; v.used[n.Value] == 1 {
+			v.first[n.Value] = n.Location().From
+		}
+	case *ast.VariableDeclaratorNode:
+		v.declared[n.Name] = true
+	case *ast.MemberNode:
+		v.member(node, n)
+	case *ast.CallNode:
+		v.call(n)
+	}
+}
+
+// usedName is a name in an expression and where it stands, in characters.
+type usedName struct {
+	name string
+	at   int
+}
+
+// names are the fields that the expression names, in its order. Variables of
+// its own, headers.NAME and $env are none.
+func (s *Source) names() []usedName {
+	v := newNameVisitor()
+	if _, err := expr.Compile(s.Text, expr.Env(map[string]any{}), expr.AllowUndefinedVariables(), expr.Patch(v)); err != nil {
+		return nil
+	}
+	var out []usedName
+	for name, n := range v.used {
+		if n > 0 && !v.declared[name] && name != "$env" && !strings.HasPrefix(name, headerPrefix) {
+			out = append(out, usedName{name, v.first[name]})
+		}
+	}
+	slices.SortFunc(out, func(a, b usedName) int { return a.at - b.at })
+	return out
+}
+
+func (v *nameVisitor) member(node *ast.Node, n *ast.MemberNode) {
+	base, ok := n.Node.(*ast.IdentifierNode)
+	property, constant := n.Property.(*ast.StringNode)
+	if !ok || !constant || base.Value != "headers" {
+		return
+	}
+	v.used["headers"]--
+	key := headerPrefix + property.Value
+	v.used[key]++
+	ast.Patch(node, &ast.IdentifierNode{Value: key})
+}
+
+func (v *nameVisitor) call(n *ast.CallNode) {
+	callee, ok := n.Callee.(*ast.IdentifierNode)
+	if !ok || v.err != nil {
+		return
+	}
+	v.err = &nameError{at: callee.Location().From, message: fmt.Sprintf("expression: unknown function %s", callee.Value)}
+	if callee.Value == "now" {
+		v.err.message = "expression: now() is not available: what a stage does depends on the record alone; _time is the record's timestamp"
+		return
+	}
+	v.err.suggestion = nearest(callee.Value, builtinNames())
+}

@@ -51,6 +51,9 @@ var nginxFields = [...]struct {
 	{nginxReferer, KindString}, {nginxUserAgent, KindString},
 }
 
+// nginxOptional are the fields that only some lines have.
+var nginxOptional = [...]string{nginxRequest, nginxExtra}
+
 // nginxLine reads one line in a single pass.
 type nginxLine struct {
 	src   []byte

@@ -1,19 +1,341 @@
 package pipelines
 
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// fileBytesMax bounds a pipeline file.
+const fileBytesMax = 1 << 20
+
 // Parse parses a file of one or more YAML documents, each a pipeline. name is
-// used in messages. The error is a *Errors-list with every mistake found.
-func Parse(name string, src []byte) ([]*Pipeline, error) { panic("x") }
-
-// Load parses files, and the *.yaml and *.yml in directories. Relative paths
-// are relative to the working directory. Names used twice are refused.
-func Load(paths ...string) ([]*Pipeline, error) { panic("x") }
-
-// TestResult is the outcome of one test of a file.
-type TestResult struct {
-	Test *Test
-	Err  error // nil: passed; else what differs, with its place
+// used in messages. The error is an ErrorList with every mistake found, in the
+// order of the file.
+func Parse(name string, src []byte) ([]*Pipeline, error) {
+	r := &yamlReader{file: name, lines: strings.Split(string(src), "\n")}
+	if len(src) > fileBytesMax {
+		r.errorAt(Pos{name, 1, 1}, "the file has %d bytes; at most %s are read", len(src), formatSize(fileBytesMax))
+		return nil, r.errs
+	}
+	var pipes []*Pipeline
+	for _, doc := range r.parseYAML(src) {
+		r.collectAnchors(doc)
+		pipes = append(pipes, r.pipeline(doc))
+	}
+	if len(pipes) == 0 && len(r.errs) == 0 {
+		r.errorAt(Pos{name, 1, 1}, "the file has no pipeline")
+	}
+	r.errs = append(r.errs, checkTogether(pipes)...)
+	if len(r.errs) > 0 {
+		slices.SortStableFunc(r.errs, func(a, b *Error) int {
+			return cmp.Or(cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Col, b.Pos.Col))
+		})
+		return nil, r.errs
+	}
+	return pipes, nil
 }
 
-// RunTests runs the tests of a pipeline through its stages: those before the
-// topic, or, in a pipeline without collect, those of its first sink.
-func RunTests(p *Pipeline) []TestResult { panic("x") }
+// Load parses files, and the *.yaml and *.yml in directories, in the order
+// given (a directory's by name). Relative paths are relative to the working
+// directory. Names used twice are refused. The error is an ErrorList of all
+// files' mistakes, or says which file cannot be read.
+func Load(paths ...string) ([]*Pipeline, error) {
+	files, err := expand(paths)
+	if err != nil {
+		return nil, err
+	}
+	var pipes []*Pipeline
+	var errs ErrorList
+	for _, f := range files {
+		src, err := os.ReadFile(f)
+		if err != nil {
+			return nil, fmt.Errorf("read pipeline file: %w", err)
+		}
+		parsed, err := Parse(f, src)
+		if list, ok := err.(ErrorList); ok {
+			errs = append(errs, list...)
+		}
+		pipes = append(pipes, parsed...)
+	}
+	if len(errs) == 0 {
+		errs = checkTogether(pipes)
+	}
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	return pipes, nil
+}
+
+// expand replaces directories by the pipeline files in them.
+func expand(paths []string) ([]string, error) {
+	var files []string
+	for _, p := range paths {
+		info, err := os.Stat(p)
+		if err != nil {
+			return nil, fmt.Errorf("read pipeline file: %w", err)
+		}
+		if !info.IsDir() {
+			files = append(files, p)
+			continue
+		}
+		entries, err := os.ReadDir(p)
+		if err != nil {
+			return nil, fmt.Errorf("read pipeline directory: %w", err)
+		}
+		before := len(files)
+		for _, e := range entries {
+			if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".yaml" || ext == ".yml") {
+				files = append(files, filepath.Join(p, e.Name()))
+			}
+		}
+		if len(files) == before {
+			return nil, fmt.Errorf("read pipeline directory %s: no *.yaml or *.yml in it", p)
+		}
+	}
+	return files, nil
+}
+
+// nameShape is what Kafka allows in a topic's name; pipelines and sinks name
+// consumer groups and files, and are held to the same.
+var nameShape = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+
+// nameBytesMax is Kafka's limit on a topic's name.
+const nameBytesMax = 249
+
+func (r *yamlReader) name(n ast.Node, what string) string {
+	s := r.text(n, what)
+	if s == "" {
+		return ""
+	}
+	if !nameShape.MatchString(s) || s == "." || s == ".." || len(s) > nameBytesMax {
+		r.errorOn(n, "%s: %q is not a name: letters, digits, dots, _ and -, at most %d", what, s, nameBytesMax)
+		return ""
+	}
+	return s
+}
+
+// pipeline reads one document.
+func (r *yamlReader) pipeline(doc ast.Node) *Pipeline {
+	p := &Pipeline{Pos: r.pos(doc)}
+	var at places
+	at.keys = r.object(doc, "",
+		known{"pipeline", func(e entry) { p.Name, p.Pos = r.name(e.value, "pipeline"), e.pos }},
+		known{"brokers", func(e entry) { p.Brokers = r.brokers(e) }},
+		known{"collect", func(e entry) { p.Collect = r.collect(e) }},
+		known{"process", func(e entry) { p.Process = r.stages(e.value, "process") }},
+		known{"topic", func(e entry) { at.topic = r.topic(e, &p.Topic) }},
+		known{"sink", func(e entry) { p.Sinks = append(p.Sinks, r.sink(e, "sink", "")) }},
+		known{"sinks", func(e entry) { p.Sinks = append(p.Sinks, r.sinks(e)...) }},
+		known{"errors", func(e entry) { at.errors = r.errorsPart(e, &p.Errors) }},
+		known{"tests", func(e entry) { p.Tests = r.tests(e.value) }},
+	)
+	if at.keys == nil {
+		return p
+	}
+	r.finish(p, at)
+	return p
+}
+
+func (r *yamlReader) brokers(e entry) *Brokers {
+	b := new(Brokers)
+	found := r.object(e.value, "brokers",
+		known{"addr", func(e entry) { b.Addr = r.addresses(e.value, "brokers.addr") }},
+		known{"tls", func(e entry) { b.TLS = r.tls(e.value, "brokers.tls") }},
+		known{"sasl", func(e entry) { b.SASL = r.sasl(e) }},
+	)
+	r.require(found, e.pos, "brokers", "addr")
+	return b
+}
+
+// require notes which keys are missing from an object that could be read.
+func (r *yamlReader) require(found map[string]Pos, pos Pos, what string, keys ...string) {
+	if found == nil {
+		return
+	}
+	for _, k := range keys {
+		if _, ok := found[k]; !ok {
+			r.errorAt(pos, "%s is missing", join(what, k))
+		}
+	}
+}
+
+func (r *yamlReader) addresses(n ast.Node, what string) []string {
+	items, ok := r.list(n, what)
+	if ok && len(items) == 0 {
+		r.errorOn(n, "%s: the list is empty", what)
+	}
+	var out []string
+	for i, item := range items {
+		what := fmt.Sprintf("%s[%d]", what, i)
+		addr := r.text(item, what)
+		if addr != "" && !isAddress(addr) {
+			r.errorOn(item, "%s: want host:port, not %q", what, addr)
+		}
+		out = append(out, addr)
+	}
+	return out
+}
+
+func isAddress(s string) bool {
+	i := strings.LastIndexByte(s, ':')
+	if i <= 0 || strings.Contains(s, "/") {
+		return false
+	}
+	host := s[:i]
+	if strings.Contains(host, ":") && !(strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]")) {
+		return false
+	}
+	port, ok := parseDigits([]byte(s[i+1:]))
+	return ok && port > 0 && port < 1<<16
+}
+
+func (r *yamlReader) tls(n ast.Node, what string) *TLS {
+	t := new(TLS)
+	found := r.object(n, what,
+		known{"ca_file", func(e entry) { t.CAFile = r.text(e.value, what+".ca_file") }},
+		known{"cert_file", func(e entry) { t.CertFile = r.text(e.value, what+".cert_file") }},
+		known{"key_file", func(e entry) { t.KeyFile = r.text(e.value, what+".key_file") }},
+		known{"server_name", func(e entry) { t.ServerName = r.text(e.value, what+".server_name") }},
+		known{"insecure_skip_verify", func(e entry) { t.InsecureSkipVerify = r.boolean(e.value, what+".insecure_skip_verify") }},
+	)
+	if _, cert := found["cert_file"]; cert {
+		r.require(found, found["cert_file"], what, "key_file")
+	}
+	if _, key := found["key_file"]; key {
+		r.require(found, found["key_file"], what, "cert_file")
+	}
+	return t
+}
+
+func (r *yamlReader) sasl(e entry) *SASL {
+	s := new(SASL)
+	found := r.object(e.value, "brokers.sasl",
+		known{"mechanism", func(e entry) {
+			s.Mechanism = SASLMechanism(r.oneOf(e.value, "brokers.sasl.mechanism",
+				string(SASLPlain), string(SASLScramSHA256), string(SASLScramSHA512)))
+		}},
+		known{"username", func(e entry) { s.Username = r.text(e.value, "brokers.sasl.username") }},
+		known{"password", func(e entry) { s.Password = r.secret(e.value, "brokers.sasl.password") }},
+	)
+	if len(found) == 0 { // sasl: {} is no authentication
+		return nil
+	}
+	r.require(found, e.pos, "brokers.sasl", "mechanism", "username", "password")
+	return s
+}
+
+func (r *yamlReader) secret(n ast.Node, what string) Secret {
+	s := NewSecret(r.text(n, what))
+	lookup := func(string) (string, bool) { return "", true }
+	if _, err := s.expand(lookup); err != nil {
+		r.errorOn(n, "%s: %v", what, err)
+	}
+	return s
+}
+
+// Limits of collect.file.
+const (
+	lineBytesDefault = 1 << 20
+	lineBytesLow     = 64
+	lineBytesHigh    = 16 << 20
+	intervalLow      = 10 * time.Millisecond
+	intervalHigh     = 24 * time.Hour
+)
+
+func (r *yamlReader) collect(e entry) *Collect {
+	c := new(Collect)
+	found := r.object(e.value, "collect",
+		known{"file", func(e entry) { c.File = r.fileInput(e) }},
+		known{"labels", func(e entry) { c.Labels = r.labels(e.value, "collect.labels") }},
+	)
+	r.require(found, e.pos, "collect", "file")
+	for _, l := range c.Labels {
+		if _, ok := reserved[l.Name]; ok || l.Name == HeaderRaw {
+			r.errorAt(found["labels"], "collect.labels: %s has a meaning of its own", l.Name)
+		}
+	}
+	return c
+}
+
+func (r *yamlReader) fileInput(e entry) *FileInput {
+	const what = "collect.file"
+	f := &FileInput{StartAt: StartAtBeginning, LineBytesMax: lineBytesDefault, Headers: true}
+	interval := func(key string, d *time.Duration) known {
+		return known{key, func(e entry) { *d = r.duration(e.value, what+"."+key, intervalLow, intervalHigh) }}
+	}
+	found := r.object(e.value, what,
+		known{"include", func(e entry) { f.Include = r.globs(e.value, what+".include") }},
+		known{"exclude", func(e entry) { f.Exclude = r.globs(e.value, what+".exclude") }},
+		known{"start_at", func(e entry) {
+			f.StartAt = StartAt(r.oneOf(e.value, what+".start_at", string(StartAtBeginning), string(StartAtEnd)))
+		}},
+		known{"line_bytes_max", func(e entry) {
+			f.LineBytesMax = int(r.size(e.value, what+".line_bytes_max", lineBytesLow, lineBytesHigh))
+		}},
+		known{"headers", func(e entry) { f.Headers = r.boolean(e.value, what+".headers") }},
+		known{"identity", func(e entry) { f.Identity = r.boolean(e.value, what+".identity") }},
+		interval("scan_interval", &f.ScanInterval),
+		interval("rotate_grace", &f.RotateGrace),
+		interval("partial_after", &f.PartialAfter),
+	)
+	r.require(found, e.pos, what, "include")
+	return f
+}
+
+func (r *yamlReader) globs(n ast.Node, what string) []string {
+	patterns := r.texts(n, what)
+	for i, p := range patterns {
+		if _, err := filepath.Match(p, ""); err != nil {
+			r.errorOn(n, "%s[%d]: %q is not a pattern: a [ or a \\ without its end", what, i, p)
+		}
+	}
+	return patterns
+}
+
+// labels reads a mapping of names to single values, kept as text.
+func (r *yamlReader) labels(n ast.Node, what string) []Label {
+	entries, _ := r.mapping(n, what)
+	var out []Label
+	for _, e := range entries {
+		if e.key == "" {
+			r.errorAt(e.pos, "%s: a name must not be empty", what)
+		}
+		if _, null := e.value.(*ast.NullNode); null {
+			r.errorAt(e.pos, "%s.%s: the value is missing", what, e.key)
+			continue
+		}
+		out = append(out, Label{Name: e.key, Value: r.anyText(e.value, what+"."+e.key)})
+	}
+	return out
+}
+
+func (r *yamlReader) topic(e entry, t *Topic) map[string]Pos {
+	return r.object(e.value, "topic",
+		known{"name", func(e entry) { t.Name = r.name(e.value, "topic.name") }},
+		known{"partitions", func(e entry) { t.Partitions = int32(r.integer(e.value, "topic.partitions", 1, 10_000)) }},
+		known{"replicas", func(e entry) { t.Replicas = int16(r.integer(e.value, "topic.replicas", 1, 100)) }},
+		known{"key", func(e entry) { t.Key = r.source(e.value, "topic.key") }},
+		known{"compression", func(e entry) {
+			t.Compression = Compression(r.oneOf(e.value, "topic.compression", string(CompressionAuto), string(CompressionNone),
+				string(CompressionGzip), string(CompressionSnappy), string(CompressionLZ4), string(CompressionZstd)))
+		}},
+		known{"config", func(e entry) { t.Config = r.labels(e.value, "topic.config") }},
+	)
+}
+
+func (r *yamlReader) errorsPart(e entry, p *Errors) map[string]Pos {
+	return r.object(e.value, "errors",
+		known{"parse", func(e entry) {
+			p.Parse = ErrorPolicy(r.oneOf(e.value, "errors.parse", string(ErrorsDeadLetter), string(ErrorsKeep), string(ErrorsDrop)))
+		}},
+		known{"dead_letter", func(e entry) { p.DeadLetter = r.name(e.value, "errors.dead_letter") }},
+	)
+}

@@ -30,6 +30,14 @@ type Pipeline struct {
 	Sinks   []*SinkSpec // empty: this pipeline only collects
 	Errors  Errors
 	Tests   []Test
+
+	times []timeField // of the topic's events
+}
+
+// timeField is a field that is known to be a time, and its usual place.
+type timeField struct {
+	name  string
+	place int
 }
 
 // Brokers says how to reach a cluster.

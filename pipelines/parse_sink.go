@@ -1,0 +1,195 @@
+package pipelines
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// Defaults and limits of a sink's batch.
+const (
+	batchRowsDefault      = 100_000
+	batchRowsMax          = 10_000_000
+	batchBytesDefault     = 32 << 20
+	batchBytesLow         = 1 << 10
+	batchBytesHigh        = 1 << 30
+	batchAgeClickHouse    = time.Second
+	batchAgeDirectory     = 10 * time.Second
+	batchAgeLow           = 10 * time.Millisecond
+	batchAgeHigh          = time.Hour
+	clickHouseDefaultName = "default" // database and user of a fresh server
+)
+
+// sinks reads a mapping of names to sinks.
+func (r *yamlReader) sinks(e entry) []*SinkSpec {
+	entries, ok := r.mapping(e.value, "sinks")
+	if ok && len(entries) == 0 {
+		r.errorAt(e.pos, "sinks: is empty")
+	}
+	var out []*SinkSpec
+	for _, e := range entries {
+		if !nameShape.MatchString(e.key) || len(e.key) > nameBytesMax {
+			r.errorAt(e.pos, "sinks: %q is not a name: letters, digits, dots, _ and -, at most %d", e.key, nameBytesMax)
+		}
+		out = append(out, r.sink(e, "sinks."+e.key, e.key))
+	}
+	return out
+}
+
+func (r *yamlReader) sink(e entry, what, name string) *SinkSpec {
+	s := &SinkSpec{Name: name, Pos: e.pos, Batch: Batch{Rows: batchRowsDefault, Bytes: batchBytesDefault}}
+	found := r.object(e.value, what,
+		known{"process", func(e entry) { s.Process = r.stages(e.value, what+".process") }},
+		known{"clickhouse", func(e entry) { s.ClickHouse = r.clickHouse(e, s, what+".clickhouse") }},
+		known{"directory", func(e entry) { s.Directory = r.directory(e, s, what+".directory") }},
+		known{"batch", func(e entry) { r.batch(e, &s.Batch, what+".batch") }},
+	)
+	if found != nil && s.ClickHouse == nil && s.Directory == nil {
+		r.errorAt(e.pos, "%s: where to? clickhouse or directory is missing", what)
+	}
+	if s.ClickHouse != nil && s.Directory != nil {
+		r.errorAt(e.pos, "%s: clickhouse and directory are two sinks: give them names under sinks", what)
+	}
+	if s.Batch.Age == 0 && s.ClickHouse != nil {
+		s.Batch.Age = batchAgeClickHouse
+	} else if s.Batch.Age == 0 {
+		s.Batch.Age = batchAgeDirectory
+	}
+	return s
+}
+
+func (r *yamlReader) clickHouse(e entry, s *SinkSpec, what string) *ClickHouse {
+	c := &ClickHouse{Database: clickHouseDefaultName, Username: clickHouseDefaultName}
+	found := r.object(e.value, what,
+		known{"addr", func(e entry) { c.Addr = r.addresses(e.value, what+".addr") }},
+		known{"database", func(e entry) { c.Database = r.text(e.value, what+".database") }},
+		known{"table", func(e entry) { c.Table = r.text(e.value, what+".table") }},
+		known{"username", func(e entry) { c.Username = r.text(e.value, what+".username") }},
+		known{"password", func(e entry) { c.Password = r.secret(e.value, what+".password") }},
+		known{"tls", func(e entry) { c.TLS = r.tls(e.value, what+".tls") }},
+		known{"columns", func(e entry) { s.Columns = r.assignments(e.value, what+".columns") }},
+	)
+	r.require(found, e.pos, what, "addr", "table")
+	return c
+}
+
+func (r *yamlReader) directory(e entry, s *SinkSpec, what string) *Directory {
+	d := &Directory{Format: FormatParquet, Compression: CompressionZstd}
+	var compression ast.Node
+	found := r.object(e.value, what,
+		known{"path", func(e entry) { d.Path = r.text(e.value, what+".path") }},
+		known{"format", func(e entry) {
+			d.Format = Format(r.oneOf(e.value, what+".format", string(FormatParquet), string(FormatJSON)))
+		}},
+		known{"compression", func(e entry) { compression = e.value }},
+		known{"columns", func(e entry) { s.Columns = r.assignments(e.value, what+".columns") }},
+	)
+	r.require(found, e.pos, what, "path")
+	if compression != nil {
+		d.Compression = Compression(r.oneOf(compression, what+".compression", codecsOf(d.Format)...))
+	}
+	return d
+}
+
+// codecsOf are the codecs that files of a format may use.
+func codecsOf(f Format) []string {
+	if f == FormatJSON {
+		return []string{string(CompressionNone), string(CompressionGzip), string(CompressionZstd)}
+	}
+	return []string{string(CompressionNone), string(CompressionGzip), string(CompressionSnappy), string(CompressionLZ4), string(CompressionZstd)}
+}
+
+func (r *yamlReader) batch(e entry, b *Batch, what string) {
+	r.object(e.value, what,
+		known{"rows", func(e entry) { b.Rows = int(r.integer(e.value, what+".rows", 1, batchRowsMax)) }},
+		known{"bytes", func(e entry) { b.Bytes = int(r.size(e.value, what+".bytes", batchBytesLow, batchBytesHigh)) }},
+		known{"age", func(e entry) { b.Age = r.duration(e.value, what+".age", batchAgeLow, batchAgeHigh) }},
+	)
+}
+
+func (r *yamlReader) tests(n ast.Node) []Test {
+	items, _ := r.list(n, "tests")
+	var out []Test
+	for i, item := range items {
+		out = append(out, r.test(item, fmt.Sprintf("tests[%d]", i)))
+	}
+	return out
+}
+
+func (r *yamlReader) test(n ast.Node, what string) Test {
+	t := Test{Pos: r.pos(n)}
+	found := r.object(n, what,
+		known{"in", func(e entry) { t.In = r.text(e.value, what+".in") }},
+		known{"out", func(e entry) { t.Out = r.expectations(e.value, what+".out") }},
+		known{"error", func(e entry) { t.Error = r.text(e.value, what+".error") }},
+	)
+	r.require(found, t.Pos, what, "in")
+	_, out := found["out"]
+	_, fails := found["error"]
+	if found != nil && out == fails {
+		r.errorAt(t.Pos, "%s: want out (the events, [] when the line is dropped) or error (part of a stage's message)", what)
+	}
+	return t
+}
+
+func (r *yamlReader) expectations(n ast.Node, what string) []Expectation {
+	items, _ := r.list(n, what)
+	if len(items) > 1 {
+		r.errorOn(items[1], "%s: one line gives one event at most", what)
+	}
+	var out []Expectation
+	for i, item := range items {
+		what := fmt.Sprintf("%s[%d]", what, i)
+		x := Expectation{Pos: r.pos(item)}
+		entries, _ := r.mapping(item, what)
+		for _, e := range entries {
+			x.Fields = append(x.Fields, ExpectedField{Pos: e.pos, Name: e.key, Want: r.anyValue(e.value, what+"."+e.key, 0)})
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// expectedNestingMax bounds the depth of an expected value.
+const expectedNestingMax = 32
+
+// anyValue is a node as a Go value.
+func (r *yamlReader) anyValue(n ast.Node, what string, depth int) any {
+	n = r.resolve(n)
+	if depth > expectedNestingMax {
+		r.errorOn(n, "%s: nested more than %d deep", what, expectedNestingMax)
+		return nil
+	}
+	switch n := n.(type) {
+	case *ast.StringNode, *ast.LiteralNode:
+		s, _ := scalarText(n)
+		return s
+	case *ast.BoolNode:
+		return n.Value
+	case *ast.IntegerNode:
+		if u, ok := n.Value.(uint64); ok {
+			return Uint(u).Any()
+		}
+		return n.Value
+	case *ast.FloatNode:
+		return n.Value
+	case *ast.SequenceNode:
+		out := []any{}
+		for _, item := range n.Values {
+			out = append(out, r.anyValue(item, what, depth+1))
+		}
+		return out
+	case *ast.MappingNode, *ast.MappingValueNode:
+		entries, _ := r.mapping(n, what)
+		out := map[string]any{}
+		for _, e := range entries {
+			out[e.key] = r.anyValue(e.value, what, depth+1)
+		}
+		return out
+	case nil, *ast.NullNode:
+		return nil
+	}
+	r.wrongType(n, what, "a value")
+	return nil
+}

@@ -1,0 +1,130 @@
+package pipelines
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestParse checks what Parse makes of a file, and the words of every error.
+// Commands: parse (the pipelines or the errors), run (a line through the
+// stages of the pipeline parsed last), tests (the tests of the file).
+func TestParse(t *testing.T) {
+	datadriven.Walk(t, "testdata/parse", func(t *testing.T, path string) {
+		var last *Pipeline
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd != "parse" && last == nil {
+				return "no pipeline"
+			}
+			switch d.Cmd {
+			case "parse":
+				last = nil
+				pipes, err := Parse("p.yaml", []byte(d.Input))
+				if err != nil {
+					var list ErrorList
+					if !errors.As(err, &list) {
+						t.Errorf("not an ErrorList: %T", err)
+					}
+					return err.Error()
+				}
+				last = pipes[len(pipes)-1]
+				return describePipelines(pipes)
+			case "tests":
+				return describeResults(RunTests(last))
+			case "run":
+				return describeRun(t, last, d.Input)
+			}
+			t.Fatalf("unknown command %s", d.Cmd)
+			return ""
+		})
+	})
+}
+
+func describePipelines(pipes []*Pipeline) string {
+	var b strings.Builder
+	for _, p := range pipes {
+		fmt.Fprintf(&b, "%s: topic %s (%s, partitions %d, replicas %d, %s, %v) errors %s %q\n", p.Name,
+			p.Topic.Name, p.Topic.Value, p.Topic.Partitions, p.Topic.Replicas, p.Topic.Compression, p.Topic.Config, p.Errors.Parse, p.Errors.DeadLetter)
+		if p.Brokers != nil {
+			fmt.Fprintf(&b, "  brokers %v tls %+v sasl %+v\n", p.Brokers.Addr, p.Brokers.TLS, p.Brokers.SASL)
+		}
+		if p.Collect != nil {
+			fmt.Fprintf(&b, "  collect %+v labels %v\n", *p.Collect.File, p.Collect.Labels)
+		}
+		for _, s := range p.Process {
+			fmt.Fprintf(&b, "  process %s\n", s.text())
+		}
+		for _, s := range p.Sinks {
+			fmt.Fprintf(&b, "  sink %s batch %d %d %s", s.Group(), s.Batch.Rows, s.Batch.Bytes, s.Batch.Age)
+			if s.ClickHouse != nil {
+				fmt.Fprintf(&b, " clickhouse %+v", *s.ClickHouse)
+			}
+			if s.Directory != nil {
+				fmt.Fprintf(&b, " directory %+v", *s.Directory)
+			}
+			b.WriteString("\n")
+			c, err := s.NewColumns()
+			if err != nil {
+				fmt.Fprintf(&b, "  columns: %v\n", err)
+				continue
+			}
+			for i, name := range c.Names() {
+				fmt.Fprintf(&b, "    %s %s\n", name, c.Kind(i))
+			}
+		}
+	}
+	return b.String()
+}
+
+func describeResults(results []TestResult) string {
+	var b strings.Builder
+	for i, r := range results {
+		if r.Err == nil {
+			fmt.Fprintf(&b, "tests[%d]: ok\n", i)
+			continue
+		}
+		fmt.Fprintln(&b, r.Err)
+	}
+	return b.String()
+}
+
+// describeRun shows the event that comes out of each line, and the row of the first sink.
+func describeRun(t *testing.T, p *Pipeline, input string) string {
+	chain, err := p.NewProcess()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := p.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	e := new(Event)
+	for line := range strings.SplitSeq(input, "\n") {
+		e.Reset([]byte(line))
+		e.Meta = Meta{Topic: p.Topic.Name, Headers: []Header{{"host", []byte("web-1")}, {"path", []byte("/var/log/a.log")}}}
+		r := chain.Apply(e)
+		if r.Outcome != Keep {
+			fmt.Fprintf(&b, "%s by %s (%s): %v\n", r.Outcome, r.Stage, r.Reason, r.Err)
+			continue
+		}
+		if !e.Parsed() {
+			fmt.Fprintf(&b, "raw %s", e.Raw)
+		} else {
+			b.Write(e.AppendJSON(nil))
+		}
+		if key != nil {
+			var v Value
+			if err := key.Eval(e, &v); err != nil {
+				fmt.Fprintf(&b, " key error %v", err)
+			} else {
+				fmt.Fprintf(&b, " key %s", v.AppendText(nil))
+			}
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
