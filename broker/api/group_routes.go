@@ -16,12 +16,12 @@ func groupRoutes() []route {
 		{key: 10, min: 0, max: 6, handle: async(findCoordinator)},
 		{key: 11, min: 0, max: 9, handle: async(joinGroup)},
 		{key: 14, min: 0, max: 5, handle: async(syncGroup)},
-		{key: 12, min: 0, max: 4, handle: sync(heartbeat)},
+		{key: 12, min: 0, max: 4, handle: direct(heartbeat)},
 		{key: 13, min: 0, max: 5, handle: async(leaveGroup)},
 		{key: 8, min: 2, max: 10, handle: async(offsetCommit)},
-		{key: 9, min: 1, max: 10, handle: sync(offsetFetch)},
-		{key: 16, min: 0, max: 5, handle: sync(listGroups)},
-		{key: 15, min: 0, max: 6, handle: sync(describeGroups)},
+		{key: 9, min: 1, max: 10, handle: direct(offsetFetch)},
+		{key: 16, min: 0, max: 5, handle: direct(listGroups)},
+		{key: 15, min: 0, max: 6, handle: direct(describeGroups)},
 		{key: 42, min: 0, max: 3, handle: async(deleteGroups)},
 	}
 }

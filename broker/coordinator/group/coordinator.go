@@ -26,6 +26,7 @@ type Coordinator struct {
 	clock   coordinator.Clock
 	cfg     Config
 	metrics *metrics
+	newID   func() string // makes the random part of member ids; does not change once there are shards
 	loads   chan struct{} // one token for each running load
 	loading sync.WaitGroup
 
@@ -40,7 +41,7 @@ type shard = coordinator.Shard[*machine]
 func New(log *slog.Logger, reg prometheus.Registerer, clock coordinator.Clock, cfg Config) *Coordinator {
 	cfg = cfg.withDefaults()
 	return &Coordinator{
-		log: log, clock: clock, cfg: cfg, metrics: newMetrics(reg),
+		log: log, clock: clock, cfg: cfg, metrics: newMetrics(reg), newID: uuid.NewString,
 		loads:  make(chan struct{}, cfg.LoadsMax),
 		shards: make(map[int32]*shard),
 	}
@@ -115,7 +116,7 @@ func (c *Coordinator) shardOf(partition int32) *shard {
 	s := c.shards[partition]
 	if s == nil {
 		log := c.log.With("partition", partition)
-		newMachine := func() *machine { return newMachine(log, c.cfg, c.metrics, uuid.NewString) }
+		newMachine := func() *machine { return newMachine(log, c.cfg, c.metrics, c.newID) }
 		s = coordinator.NewShard(log, c.clock, newMachine, coordinator.Config{})
 		c.shards[partition] = s
 	}
