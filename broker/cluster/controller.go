@@ -10,12 +10,8 @@ import (
 	"time"
 )
 
-// ControllerConfig says who the controller is and what it decides by default.
+// ControllerConfig says what a controller decides by default.
 type ControllerConfig struct {
-	// Self is this broker as clients reach it.
-	Self Broker
-	// Start says how this broker came up; see [Registration].
-	Start Registration
 	// DefaultPartitions is num.partitions, for a topic created with -1. Zero means 1.
 	DefaultPartitions int32
 	// DefaultReplicationFactor is default.replication.factor, for a topic
@@ -31,6 +27,10 @@ type ControllerConfig struct {
 
 // Registration is what a broker tells of itself when it joins.
 type Registration struct {
+	// ClusterID is the cluster that its data belongs to.
+	ClusterID string
+	// Broker is this broker as clients reach it.
+	Broker Broker
 	// BootID is the machine's boot: the page cache survived if it is the same as before.
 	BootID string
 	// DirectoryID is the identity of the data directory, in the form of [FormatTopicID].
@@ -54,8 +54,9 @@ type Controller struct {
 	image atomic.Pointer[Image]
 
 	mu           sync.Mutex // guards what follows, and orders changes
-	epochVersion int32      // of /controller_epoch, checked by every write
-	epoch        int32      // the controller epoch
+	self         Registration
+	epochVersion int32 // of /controller_epoch, checked by every write
+	epoch        int32 // the controller epoch
 	subscribers  []func(old, new *Image)
 }
 
@@ -97,6 +98,14 @@ func (c *Controller) Subscribe(fn func(old, new *Image)) {
 	if im := c.image.Load(); im != nil {
 		fn(nil, im)
 	}
+}
+
+// View calls fn with the image while nothing can change it, in order with the
+// calls of subscribers. fn must not change the cluster itself.
+func (c *Controller) View(fn func(*Image)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fn(c.image.Load())
 }
 
 // publish makes im the image of all readers. The caller holds mu.
@@ -280,7 +289,7 @@ func (c *Controller) AllocateProducerIDs(ctx context.Context) (first int64, coun
 func (c *Controller) nextProducerIDs(ctx context.Context) (int64, Op, error) {
 	data, stat, err := c.store.Get(ctx, producerIDsPath)
 	if errors.Is(err, ErrNoNode) {
-		return 0, Create(producerIDsPath, producerIDsNode(c.cfg.Self.ID, 0, producerIDBlock-1)), nil
+		return 0, Create(producerIDsPath, producerIDsNode(c.self.Broker.ID, 0, producerIDBlock-1)), nil
 	}
 	if err != nil {
 		return 0, Op{}, err
@@ -290,7 +299,7 @@ func (c *Controller) nextProducerIDs(ctx context.Context) (int64, Op, error) {
 		return 0, Op{}, err
 	}
 	first := end + 1
-	return first, Set(producerIDsPath, producerIDsNode(c.cfg.Self.ID, first, first+producerIDBlock-1), stat.Version), nil
+	return first, Set(producerIDsPath, producerIDsNode(c.self.Broker.ID, first, first+producerIDBlock-1), stat.Version), nil
 }
 
 // txnOpsMax bounds one transaction, so that it stays under the largest request

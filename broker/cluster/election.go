@@ -12,10 +12,11 @@ import (
 // what an earlier controller began, and publishes the first image.
 //
 // On the embedded store there is nobody else, so an occupied office is an error.
-func (c *Controller) Start(ctx context.Context, clusterID string) error {
+func (c *Controller) Start(ctx context.Context, self Registration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.ensureTree(ctx, clusterID); err != nil {
+	c.self = self
+	if err := c.ensureTree(ctx, self.ClusterID); err != nil {
 		return fmt.Errorf("prepare cluster store: %w", err)
 	}
 	if err := c.elect(ctx); err != nil {
@@ -76,9 +77,9 @@ func (c *Controller) elect(ctx context.Context) error {
 		return fmt.Errorf("read controller epoch %q: %w", data, err)
 	}
 	now := c.cfg.Now()
-	office := mustJSON(controllerNode{Version: 2, BrokerID: c.cfg.Self.ID, Timestamp: millis(now), KRaft: -1})
+	office := mustJSON(controllerNode{Version: 2, BrokerID: c.self.Broker.ID, Timestamp: millis(now), KRaft: -1})
 	err = c.store.Txn(ctx,
-		CreateEphemeral(brokerPath(c.cfg.Self.ID), newBrokerNode(c.cfg.Self, c.cfg.Start, now)),
+		CreateEphemeral(brokerPath(c.self.Broker.ID), newBrokerNode(c.self, now)),
 		CreateEphemeral(controllerPath, office),
 		Set(controllerEpochPath, strconv.AppendInt(nil, epoch+1, 10), stat.Version),
 	)
@@ -103,7 +104,7 @@ func (c *Controller) load(ctx context.Context) (*Image, error) {
 	if err := parseNode("cluster id", data, &id); err != nil {
 		return nil, err
 	}
-	im := NewImage(id.ID, nil).WithBrokers(brokers, c.cfg.Self.ID, c.epoch)
+	im := NewImage(id.ID, nil).WithBrokers(brokers, c.self.Broker.ID, c.epoch)
 	if old := c.image.Load(); old != nil {
 		im.hashes = old.hashes // so that the two can be compared
 	}
@@ -190,7 +191,7 @@ func (c *Controller) loadTopic(ctx context.Context, name string) (*Topic, error)
 func (c *Controller) takeOver(ctx context.Context, im *Image) (*Image, error) {
 	var ops []Op
 	for _, t := range im.Topics() {
-		next, changes, err := c.takeOverTopic(ctx, im, t, !c.cfg.Start.Clean)
+		next, changes, err := c.takeOverTopic(ctx, im, t, !c.self.Clean)
 		if err != nil {
 			return nil, err
 		}
@@ -222,7 +223,7 @@ func (c *Controller) takeOverTopic(ctx context.Context, im *Image, t *Topic, bum
 				return nil, nil, err
 			}
 			ops = append(ops, missing...)
-		case bumpEpochs && p.Leader == c.cfg.Self.ID:
+		case bumpEpochs && p.Leader == c.self.Broker.ID:
 			version := p.PartitionEpoch
 			p.LeaderEpoch++
 			p.PartitionEpoch++

@@ -78,7 +78,8 @@ type brokerNode struct {
 	Clean       bool              `json:"clean"`
 }
 
-func newBrokerNode(b Broker, r Registration, now time.Time) []byte {
+func newBrokerNode(r Registration, now time.Time) []byte {
+	b := r.Broker
 	return mustJSON(brokerNode{
 		Listeners:   map[string]string{"PLAINTEXT": "PLAINTEXT"},
 		Endpoints:   []string{fmt.Sprintf("PLAINTEXT://%s:%d", b.Host, b.Port)},

@@ -207,16 +207,29 @@ func CheckTopicConfig(name, value string) error {
 }
 
 func didYouMean(name string) string {
-	best, bestDistance := "", 4
+	var known []string
 	for _, d := range TopicConfigs() {
-		if n := editDistance(name, d.Name); n < bestDistance {
-			best, bestDistance = d.Name, n
+		known = append(known, d.Name)
+	}
+	if closest := ClosestName(name, known); closest != "" {
+		return fmt.Sprintf("; did you mean %s?", closest)
+	}
+	return ""
+}
+
+// closestEditsMax is how many letters a suggested name may differ in.
+const closestEditsMax = 4
+
+// ClosestName returns the known name that a mistyped one most likely meant,
+// empty if none is near.
+func ClosestName(name string, known []string) string {
+	best, edits := "", closestEditsMax+1
+	for _, k := range known {
+		if n := editDistance(name, k); n < edits {
+			best, edits = k, n
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("; did you mean %s?", best)
+	return best
 }
 
 // editDistance is the number of single-byte edits that turn a into b.

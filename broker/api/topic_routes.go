@@ -1,0 +1,69 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/sluice-io/sluice/broker/cluster"
+)
+
+// topicRoutes are the requests about topics, their settings and the cluster.
+func topicRoutes() []route {
+	return []route{
+		{key: 3, min: 0, max: 13, handle: direct((*API).metadata)},
+		{key: 19, min: 2, max: 7, handle: direct((*API).createTopics)},
+		{key: 20, min: 1, max: 6, handle: direct((*API).deleteTopics)},
+		{key: 32, min: 1, max: 4, handle: direct((*API).describeConfigs)},
+		{key: 37, min: 0, max: 3, handle: direct((*API).createPartitions)},
+		{key: 60, min: 0, max: 2, handle: direct((*API).describeCluster)},
+	}
+}
+
+// topicError maps an error of the controller to a code and a message.
+func topicError(err error) (code int16, message *string) {
+	if err == nil {
+		return 0, nil
+	}
+	text := err.Error()
+	var badName *cluster.InvalidTopicError
+	var badConfig *cluster.InvalidConfigError
+	switch {
+	case errors.As(err, &badName):
+		return kerr.InvalidTopicException.Code, &text
+	case errors.As(err, &badConfig):
+		return kerr.InvalidConfig.Code, &text
+	}
+	for _, m := range topicErrors() {
+		if errors.Is(err, m.err) {
+			return m.code, &text
+		}
+	}
+	return kerr.UnknownServerError.Code, &text
+}
+
+type errorCode struct {
+	err  error
+	code int16
+}
+
+func topicErrors() []errorCode {
+	return []errorCode{
+		{cluster.ErrTopicExists, kerr.TopicAlreadyExists.Code},
+		{cluster.ErrUnknownTopic, kerr.UnknownTopicOrPartition.Code},
+		{cluster.ErrInvalidPartitions, kerr.InvalidPartitions.Code},
+		{cluster.ErrInvalidReplicationFactor, kerr.InvalidReplicationFactor.Code},
+		{cluster.ErrInvalidAssignment, kerr.InvalidReplicaAssignment.Code},
+		{cluster.ErrInvalidRequest, kerr.InvalidRequest.Code},
+		{cluster.ErrNotController, kerr.NotController.Code},
+		{context.DeadlineExceeded, kerr.RequestTimedOut.Code},
+	}
+}
+
+// timeout is the context of a change that the client waits for so long. The
+// change goes on if the client goes away.
+func timeout(ms int32) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), time.Duration(max(ms, 1))*time.Millisecond)
+}

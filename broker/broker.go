@@ -1,0 +1,401 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-io/sluice/broker/api"
+	"github.com/sluice-io/sluice/broker/cluster"
+	"github.com/sluice-io/sluice/broker/commitlog"
+	"github.com/sluice-io/sluice/broker/coordinator"
+	"github.com/sluice-io/sluice/broker/coordinator/group"
+	"github.com/sluice-io/sluice/broker/replica"
+	"github.com/sluice-io/sluice/broker/server"
+)
+
+// Broker is one node. Start, Run and Shutdown are called once each; the other
+// methods are safe for concurrent use.
+type Broker struct {
+	log     *slog.Logger
+	reg     prometheus.Registerer
+	cfg     Config
+	listen  []string // host:port
+	metrics *metrics
+
+	lock       *dirLock
+	identity   commitlog.Properties
+	clusterLog *cluster.Embedded
+	controller *cluster.Controller
+	partitions replica.Partitions
+	groups     *group.Coordinator
+	api        *api.API
+	server     *server.Server
+	flusher    *flusher
+	files      *commitlog.FileCache
+
+	// stored and recovered belong to whoever holds the controller's lock;
+	// written to the goroutine of the steps, and to Shutdown after it.
+	stored    checkpoints
+	written   checkpoints
+	recovered recoveryReport
+	offline   sync.Map // commitlog.TopicPartition to offlinePartition
+
+	addr      atomic.Pointer[string]
+	ready     atomic.Pointer[string] // why not; nil is ready
+	stopSteps context.CancelFunc
+	stepsDone chan struct{}
+}
+
+// New checks the configuration and returns a broker that has touched nothing
+// yet. Its metrics are registered with reg, which may be nil, when it starts.
+func New(log *slog.Logger, reg prometheus.Registerer, cfg Config) (*Broker, error) {
+	cfg = cfg.withDefaults()
+	b := &Broker{log: log, reg: reg, cfg: cfg}
+	if reg == nil {
+		b.reg = prometheus.NewRegistry()
+	}
+	for _, l := range cfg.Listen {
+		hostPort, err := parseListener("listeners", l)
+		if err != nil {
+			return nil, err
+		}
+		b.listen = append(b.listen, hostPort)
+	}
+	if cfg.Advertise != "" {
+		hostPort, err := parseListener("advertised.listeners", cfg.Advertise)
+		if err != nil {
+			return nil, err
+		}
+		b.cfg.Advertise = hostPort
+	}
+	for name, value := range cfg.TopicDefaults {
+		known, err := cluster.CheckTopicDefault(name, value)
+		if err != nil {
+			return nil, err
+		}
+		if !known {
+			return nil, fmt.Errorf("unknown property %q%s", name, suggestion(name))
+		}
+	}
+	b.notReady("the broker has not been started")
+	return b, nil
+}
+
+func (b *Broker) notReady(why string) { b.ready.Store(&why) }
+
+// Addr is the first address that the broker listens on, with the port that was
+// taken; empty before Start.
+func (b *Broker) Addr() string {
+	if a := b.addr.Load(); a != nil {
+		return *a
+	}
+	return ""
+}
+
+// Ready says why the broker does not serve, nil if it does. A partition that is
+// offline is not a reason: the others are served.
+func (b *Broker) Ready() error {
+	if why := b.ready.Load(); why != nil {
+		return errors.New(*why)
+	}
+	return nil
+}
+
+// Start brings the broker up; see the package comment for the order. When it
+// fails, it has stopped again what it had started, and its error names what is
+// wrong and how to mend it.
+func (b *Broker) Start(ctx context.Context) (err error) {
+	begun := time.Now()
+	b.notReady("the broker is starting")
+	var undo []func()
+	defer func() {
+		if err == nil {
+			return
+		}
+		b.notReady("the broker could not start")
+		for i := len(undo) - 1; i >= 0; i-- {
+			undo[i]()
+		}
+	}()
+	if b.lock, err = prepareDataDir(b.cfg.DataDir); err != nil {
+		return err
+	}
+	undo = append(undo, b.lock.release)
+	if err := b.openStore(); err != nil {
+		return err
+	}
+	undo = append(undo, func() { _ = b.clusterLog.Close() })
+	b.build()
+	undo = append(undo, b.flusher.stop)
+	bound, err := b.server.Listen()
+	if err != nil {
+		return explainListen(err)
+	}
+	undo = append(undo, func() { b.closeServer() })
+	host, port, err := advertised(b.cfg.Advertise, bound[0])
+	if err != nil {
+		return err
+	}
+	undo = append(undo, b.abortLogs)
+	if err := b.join(ctx, cluster.Broker{ID: b.cfg.NodeID, Host: host, Port: port, Rack: b.cfg.Rack}); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	b.startSteps()
+	address := bound[0].String()
+	b.addr.Store(&address)
+	b.server.Serve()
+	b.ready.Store(nil)
+	b.log.Info("broker is ready", "address", address, "advertised", fmt.Sprintf("%s:%d", host, port),
+		"data", b.cfg.DataDir, "cluster", b.identity.ClusterID, "node", b.cfg.NodeID, "took", time.Since(begun).Round(time.Millisecond))
+	return nil
+}
+
+func (b *Broker) openStore() (err error) {
+	if b.identity, err = identify(b.cfg.FS, b.cfg.DataDir, b.cfg.NodeID); err != nil {
+		return err
+	}
+	store, recovered, err := cluster.OpenEmbedded(filepath.Join(b.cfg.DataDir, clusterDir))
+	if err != nil {
+		return err
+	}
+	if recovered.CutBytes > 0 {
+		b.log.Warn("the cluster store ended in an unfinished transaction, which was cut", "bytes", recovered.CutBytes)
+	}
+	b.clusterLog = store
+	return nil
+}
+
+// build makes the parts, none of which does anything yet but the flusher.
+func (b *Broker) build() {
+	b.metrics = newMetrics(b)
+	b.reg.MustRegister(b.metrics)
+	b.files = commitlog.NewFileCache(b.cfg.OpenFilesMax)
+	b.flusher = newFlusher(b.log, b.metrics.flushSeconds, time.Now)
+	b.flusher.start(b.cfg.FlushThreads)
+	b.controller = cluster.NewController(b.log, b.clusterLog, cluster.ControllerConfig{
+		DefaultPartitions:        b.cfg.NumPartitions,
+		DefaultReplicationFactor: b.cfg.DefaultReplicationFactor,
+		Now:                      b.cfg.Now,
+	})
+	b.groups = group.New(b.log, b.reg, coordinator.SystemClock{}, group.Config{
+		InitialRebalanceDelay:  max(b.cfg.GroupInitialRebalanceDelay, 0),
+		SessionTimeoutMin:      b.cfg.GroupSessionTimeoutMin,
+		SessionTimeoutMax:      b.cfg.GroupSessionTimeoutMax,
+		MembersMax:             b.cfg.GroupMembersMax,
+		OffsetMetadataBytesMax: b.cfg.OffsetMetadataBytesMax,
+		OffsetsRetention:       b.cfg.OffsetsRetention,
+		RetentionCheckInterval: b.cfg.OffsetsRetentionCheck,
+	})
+	b.api = api.New(api.Deps{
+		Log: b.log, Registerer: b.reg,
+		Image: b.controller.Image, Controller: b.controller,
+		Partitions: &b.partitions, Groups: b.groups,
+		Properties: b.cfg.Properties(), Now: b.cfg.Now,
+	}, api.Config{
+		BrokerID:                      b.cfg.NodeID,
+		AutoCreateTopics:              !b.cfg.NoAutoCreateTopics,
+		RefuseTopicDeletion:           b.cfg.NoDeleteTopics,
+		NumPartitions:                 b.cfg.NumPartitions,
+		DefaultReplicationFactor:      b.cfg.DefaultReplicationFactor,
+		OffsetsTopicPartitions:        b.cfg.OffsetsPartitions,
+		OffsetsTopicReplicationFactor: b.cfg.OffsetsReplicationFactor,
+		FetchMaxBytes:                 int32(b.cfg.FetchBytesMax),
+	})
+	b.server = server.New(b.log, b.reg, server.Config{
+		ListenAddrs:         b.listen,
+		MaxRequestBytes:     b.cfg.RequestBytesMax,
+		MaxConnections:      b.cfg.ConnectionsMax,
+		MaxConnectionsPerIP: b.cfg.ConnectionsPerIPMax,
+		MaxInFlight:         b.cfg.InFlightMax,
+		RequestMemoryBytes:  b.cfg.RequestMemoryBytesMax,
+		IdleTimeout:         b.cfg.ConnectionIdleMax,
+		Check:               b.api.Check,
+		Flexible:            b.api.Flexible,
+		APIName:             api.Name,
+	}, b.api)
+}
+
+// join takes away the mark of a clean stop, becomes the controller, and opens
+// and leads the partitions.
+func (b *Broker) join(ctx context.Context, self cluster.Broker) error {
+	clean, _, err := commitlog.TakeCleanShutdown(b.cfg.FS, b.cfg.DataDir)
+	if err != nil {
+		return fmt.Errorf("read the mark of a clean stop in %s: %w", b.cfg.DataDir, err)
+	}
+	if _, err := commitlog.RemoveDeletedDirs(b.cfg.FS, b.cfg.DataDir); err != nil {
+		return fmt.Errorf("remove the logs of deleted topics in %s: %w", b.cfg.DataDir, err)
+	}
+	b.stored = b.readCheckpoints(clean)
+	err = b.controller.Start(ctx, cluster.Registration{
+		ClusterID: b.identity.ClusterID, Broker: self,
+		BootID: bootID(), DirectoryID: b.identity.DirectoryID, Clean: clean,
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.setAsideStrays(b.controller.Image()); err != nil {
+		return fmt.Errorf("set aside unknown directories in %s: %w", b.cfg.DataDir, err)
+	}
+	begun := time.Now()
+	b.controller.Subscribe(b.apply)
+	b.recovered.log(b.log, clean, time.Since(begun))
+	return nil
+}
+
+// readCheckpoints reads what was stored of the logs. A file that cannot be read
+// costs time, not records: without it, more is checked.
+func (b *Broker) readCheckpoints(clean bool) checkpoints {
+	read := func(file string) map[commitlog.TopicPartition]int64 {
+		path := filepath.Join(b.cfg.DataDir, file)
+		offsets, err := commitlog.ReadOffsetCheckpoint(b.cfg.FS, path)
+		if err != nil {
+			b.log.Warn("a checkpoint file cannot be read; the logs are checked from their start", "file", path, "err", err)
+			return nil
+		}
+		return offsets
+	}
+	return checkpoints{
+		clean:          clean,
+		recoveryPoint:  read(commitlog.RecoveryPointFile),
+		logStart:       read(commitlog.LogStartFile),
+		highWatermarks: read(commitlog.HighWatermarkFile),
+	}
+}
+
+func (b *Broker) startSteps() {
+	ctx, cancel := context.WithCancel(context.Background())
+	b.stopSteps, b.stepsDone = cancel, make(chan struct{})
+	go func() {
+		defer close(b.stepsDone)
+		runSteps(ctx, b.steps())
+	}()
+}
+
+// Run starts the broker, serves until ctx ends, and stops it within drain.
+func (b *Broker) Run(ctx context.Context, drain time.Duration) error {
+	if err := b.Start(ctx); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	stop, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	return b.Shutdown(stop)
+}
+
+// Shutdown stops the broker in good order; see the package comment. When ctx
+// ends before all requests are answered, their connections are closed, and the
+// stop is a clean one all the same: the error only says so.
+func (b *Broker) Shutdown(ctx context.Context) error {
+	b.notReady("the broker is stopping")
+	b.log.Info("broker is stopping")
+	cut := b.drain(ctx)
+	b.stopSteps()
+	<-b.stepsDone
+	err := b.closeLogs()
+	if closeErr := b.clusterLog.Close(); err == nil {
+		err = closeErr
+	}
+	b.lock.release()
+	if err != nil {
+		return fmt.Errorf("stop broker: %w", err)
+	}
+	b.log.Info("broker has stopped")
+	return cut
+}
+
+// drain ends all requests. Records that wait for the disk are synced and
+// acknowledged; what waits for other records, or for other members of a group,
+// is answered with what there is.
+func (b *Broker) drain(ctx context.Context) error {
+	b.api.Drain()
+	stopped := make(chan error, 1)
+	go func() { stopped <- b.server.Shutdown(ctx) }()
+	b.groups.Close()
+	cut := <-stopped
+	b.flusher.wait()
+	b.flusher.stop()
+	return cut
+}
+
+// closeLogs closes all logs, several at a time, stores the checkpoints, and, if
+// all went well, leaves the mark of a clean stop.
+func (b *Broker) closeLogs() error {
+	var g errgroup.Group
+	g.SetLimit(b.cfg.RecoveryThreads)
+	b.highWatermarkStep()
+	all := b.partitions.All()
+	for _, p := range all {
+		g.Go(func() error {
+			err := p.Log().Close()
+			if errors.Is(err, commitlog.ErrOffline) {
+				return fmt.Errorf("%s-%d is offline: %w", p.Topic(), p.Index(), err)
+			}
+			return err
+		})
+	}
+	err := g.Wait()
+	b.storeFinal(all)
+	if err != nil {
+		return fmt.Errorf("close logs, which are checked at the next start: %w", err)
+	}
+	epoch := int64(-1)
+	if self, ok := b.controller.Image().Broker(b.cfg.NodeID); ok {
+		epoch = self.Epoch
+	}
+	if err := commitlog.WriteCleanShutdown(b.cfg.FS, b.cfg.DataDir, epoch); err != nil {
+		return fmt.Errorf("leave the mark of a clean stop: %w", err)
+	}
+	return nil
+}
+
+// storeFinal stores the recovery point and start of closed logs.
+func (b *Broker) storeFinal(all []*replica.Partition) {
+	points, starts := map[commitlog.TopicPartition]int64{}, map[commitlog.TopicPartition]int64{}
+	for _, p := range all {
+		tp := commitlog.TopicPartition{Topic: p.Topic(), Partition: p.Index()}
+		points[tp] = p.Log().SyncedOffset()
+		if start := p.Log().StartOffset(); start > 0 {
+			starts[tp] = start
+		}
+	}
+	b.store(commitlog.RecoveryPointFile, points, b.stored.recoveryPoint, &b.written.recoveryPoint)
+	b.store(commitlog.LogStartFile, starts, b.stored.logStart, &b.written.logStart)
+}
+
+// abort ends the broker as a kill would: nothing is synced, nothing is marked.
+func (b *Broker) abort() {
+	b.notReady("the broker was aborted")
+	b.closeServer()
+	b.groups.Close()
+	b.stopSteps()
+	<-b.stepsDone
+	b.flusher.stop()
+	b.abortLogs()
+	_ = b.clusterLog.Close()
+	b.lock.release()
+}
+
+// closeServer closes the listeners and all connections at once.
+func (b *Broker) closeServer() {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = b.server.Shutdown(now) // says only that it was cut short
+}
+
+func (b *Broker) abortLogs() {
+	for _, p := range b.partitions.All() {
+		p.Log().Abort()
+	}
+}

@@ -1,0 +1,209 @@
+package broker
+
+import (
+	"maps"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/sluice-io/sluice/broker/commitlog"
+)
+
+// Config has the settings of a node. The names in brackets are Kafka's
+// properties, as they are written in a configuration file; the zero value of
+// each field selects the default that is named. Durations and numbers below
+// zero mean "none" or "no limit" where that is said.
+type Config struct {
+	// NodeID is this broker's number in the cluster [node.id]: 1.
+	NodeID int32
+	// Listen are the addresses to listen on, host:port or PLAINTEXT://host:port
+	// [listeners]: 127.0.0.1:9092. Port 0 takes a free one.
+	Listen []string
+	// Advertise is the address that clients are told, host:port
+	// [advertised.listeners]: the first one of Listen, and this machine's name
+	// where that listens on all addresses.
+	Advertise string
+	// Rack tells followers and consumers where this broker stands [broker.rack]: none.
+	Rack string
+	// DataDir holds everything that the broker stores [log.dirs]: "data".
+	DataDir string
+
+	// NumPartitions and DefaultReplicationFactor are for topics made without
+	// saying [num.partitions, default.replication.factor]: 1 and 1.
+	NumPartitions            int32
+	DefaultReplicationFactor int16
+	// NoAutoCreateTopics refuses to make topics that a client asks for, which
+	// is done otherwise [the contrary of auto.create.topics.enable].
+	NoAutoCreateTopics bool
+	// NoDeleteTopics refuses to delete topics [the contrary of delete.topic.enable].
+	NoDeleteTopics bool
+	// NoGroupFsync acknowledges records of a partition that has one replica
+	// when they are in the page cache, not on disk: killing the process still
+	// loses nothing, losing power does [the contrary of log.group.fsync.enable, which Kafka lacks].
+	NoGroupFsync bool
+
+	// OffsetsPartitions and OffsetsReplicationFactor are those of
+	// __consumer_offsets when it is made [offsets.topic.num.partitions,
+	// offsets.topic.replication.factor]: 50 and 3, and never more replicas than brokers.
+	OffsetsPartitions        int32
+	OffsetsReplicationFactor int16
+	// OffsetsRetention is how long offsets of an empty group stay [offsets.retention.minutes]: 7 days.
+	OffsetsRetention time.Duration
+	// OffsetsRetentionCheck is how often they are looked for [offsets.retention.check.interval.ms]: 10 minutes.
+	OffsetsRetentionCheck time.Duration
+	// OffsetMetadataBytesMax bounds a commit's metadata [offset.metadata.max.bytes]: 4,096.
+	OffsetMetadataBytesMax int
+	// GroupInitialRebalanceDelay is how long the first rebalance of an empty
+	// group waits for more members [group.initial.rebalance.delay.ms]: 3 s; below zero none.
+	GroupInitialRebalanceDelay time.Duration
+	// GroupSessionTimeoutMin and GroupSessionTimeoutMax bound what members ask
+	// for [group.min.session.timeout.ms, group.max.session.timeout.ms]: 6 s and 30 minutes.
+	GroupSessionTimeoutMin, GroupSessionTimeoutMax time.Duration
+	// GroupMembersMax bounds the members of a group [group.max.size]: none.
+	GroupMembersMax int
+
+	// RequestBytesMax bounds one request [socket.request.max.bytes]: 100 MiB.
+	RequestBytesMax int
+	// ConnectionsMax and ConnectionsPerIPMax bound the open connections
+	// [max.connections, max.connections.per.ip]: 10,000 and none.
+	ConnectionsMax, ConnectionsPerIPMax int
+	// InFlightMax bounds the unanswered requests of a connection
+	// [connection.max.in.flight.requests, which Kafka lacks]: 64.
+	InFlightMax int
+	// RequestMemoryBytesMax bounds the memory of all requests [queued.max.request.bytes]: 256 MiB.
+	RequestMemoryBytesMax int64
+	// ConnectionIdleMax closes a connection without requests [connections.max.idle.ms]: 10 minutes.
+	ConnectionIdleMax time.Duration
+	// FetchBytesMax bounds the records of one Fetch response [fetch.max.bytes]: 55 MiB.
+	FetchBytesMax int
+
+	// RetentionCheck is how often old segments are looked for [log.retention.check.interval.ms]: 5 minutes.
+	RetentionCheck time.Duration
+	// CheckpointInterval is how often the recovery points, and the start of
+	// each log, are stored [log.flush.offset.checkpoint.interval.ms]: 1 minute.
+	CheckpointInterval time.Duration
+	// HighWatermarkCheckpoint is how often high watermarks are stored
+	// [replica.high.watermark.checkpoint.interval.ms]: 5 s.
+	HighWatermarkCheckpoint time.Duration
+	// ProducerExpiry is how long an idle producer is remembered [producer.id.expiration.ms]: 24 hours.
+	ProducerExpiry time.Duration
+	// ProducerExpiryCheck is how often idle ones are looked for [producer.id.expiration.check.interval.ms]: 10 minutes.
+	ProducerExpiryCheck time.Duration
+	// RecoveryThreads is how many logs are opened at a time
+	// [num.recovery.threads.per.data.dir]: two for each processor.
+	RecoveryThreads int
+	// FlushThreads is how many logs are synced at a time
+	// [log.flush.threads, which Kafka lacks]: 4.
+	FlushThreads int
+	// OpenFilesMax bounds the files of segments that are kept open
+	// [log.open.files.max, which Kafka lacks]: 4,096. The files of the segments
+	// that are written to, and of those being read, come on top.
+	OpenFilesMax int
+
+	// TopicDefaults are the broker's properties that give topic settings their
+	// defaults, such as log.retention.hours, under their names.
+	TopicDefaults map[string]string
+
+	// FS is the file system of the logs; nil is the operating system's.
+	FS commitlog.FS
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+
+	// set names the properties that a configuration file gives.
+	set map[string]bool
+}
+
+// Defaults of Config.
+const (
+	defaultListen                   = "127.0.0.1:9092"
+	defaultDataDir                  = "data"
+	defaultOffsetsPartitions        = 50
+	defaultOffsetsReplicationFactor = 3
+	defaultRebalanceDelay           = 3 * time.Second
+	defaultRetentionCheck           = 5 * time.Minute
+	defaultCheckpointInterval       = time.Minute
+	defaultHighWatermarkCheckpoint  = 5 * time.Second
+	defaultProducerExpiry           = 24 * time.Hour
+	defaultProducerExpiryCheck      = 10 * time.Minute
+	defaultFlushThreads             = 4
+	defaultOpenFilesMax             = 4096
+	defaultFetchBytesMax            = 55 << 20
+	defaultConnectionsMax           = 10_000
+	defaultRequestBytesMax          = 100 << 20
+	defaultRequestMemoryBytesMax    = 256 << 20
+	defaultConnectionIdleMax        = 10 * time.Minute
+	defaultInFlightMax              = 64
+	defaultOffsetsRetention         = 7 * 24 * time.Hour
+	defaultOffsetsRetentionCheck    = 10 * time.Minute
+	defaultOffsetMetadataBytesMax   = 4096
+	defaultSessionTimeoutMin        = 6 * time.Second
+	defaultSessionTimeoutMax        = 30 * time.Minute
+	defaultGroupMembersMax          = 1<<31 - 1
+
+	embeddedOffsetsPartitions = 4
+)
+
+// EmbeddedConfig is the configuration of the broker inside `sluice run`: it
+// listens on listen, or if that is empty on a free loopback port, needs few
+// files, and lets a group's first member start at once.
+func EmbeddedConfig(dataDir, listen string) Config {
+	if listen == "" {
+		listen = "127.0.0.1:0"
+	}
+	return Config{
+		Listen:                     []string{listen},
+		DataDir:                    dataDir,
+		OffsetsPartitions:          embeddedOffsetsPartitions,
+		GroupInitialRebalanceDelay: -1,
+	}
+}
+
+func (c Config) withDefaults() Config {
+	or(&c.NodeID, 1)
+	if len(c.Listen) == 0 {
+		c.Listen = []string{defaultListen}
+	}
+	or(&c.DataDir, defaultDataDir)
+	c.DataDir = filepath.Clean(c.DataDir)
+	or(&c.NumPartitions, 1)
+	or(&c.DefaultReplicationFactor, 1)
+	or(&c.OffsetsPartitions, defaultOffsetsPartitions)
+	or(&c.OffsetsReplicationFactor, defaultOffsetsReplicationFactor)
+	or(&c.OffsetsRetention, defaultOffsetsRetention)
+	or(&c.OffsetsRetentionCheck, defaultOffsetsRetentionCheck)
+	or(&c.OffsetMetadataBytesMax, defaultOffsetMetadataBytesMax)
+	or(&c.GroupInitialRebalanceDelay, defaultRebalanceDelay)
+	or(&c.GroupSessionTimeoutMin, defaultSessionTimeoutMin)
+	or(&c.GroupSessionTimeoutMax, defaultSessionTimeoutMax)
+	or(&c.GroupMembersMax, defaultGroupMembersMax)
+	or(&c.RequestBytesMax, defaultRequestBytesMax)
+	or(&c.ConnectionsMax, defaultConnectionsMax)
+	or(&c.InFlightMax, defaultInFlightMax)
+	or(&c.RequestMemoryBytesMax, defaultRequestMemoryBytesMax)
+	or(&c.ConnectionIdleMax, defaultConnectionIdleMax)
+	or(&c.FetchBytesMax, defaultFetchBytesMax)
+	or(&c.RetentionCheck, defaultRetentionCheck)
+	or(&c.CheckpointInterval, defaultCheckpointInterval)
+	or(&c.HighWatermarkCheckpoint, defaultHighWatermarkCheckpoint)
+	or(&c.ProducerExpiry, defaultProducerExpiry)
+	or(&c.ProducerExpiryCheck, defaultProducerExpiryCheck)
+	or(&c.RecoveryThreads, 2*runtime.GOMAXPROCS(0))
+	or(&c.FlushThreads, defaultFlushThreads)
+	or(&c.OpenFilesMax, defaultOpenFilesMax)
+	c.TopicDefaults = maps.Clone(c.TopicDefaults)
+	if c.FS == nil {
+		c.FS = commitlog.OSFS{}
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+// or sets what is zero to a default.
+func or[T comparable](v *T, otherwise T) {
+	var zero T
+	if *v == zero {
+		*v = otherwise
+	}
+}

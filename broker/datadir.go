@@ -1,0 +1,113 @@
+package broker
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/sluice-io/sluice/broker/cluster"
+	"github.com/sluice-io/sluice/broker/commitlog"
+)
+
+// lockFile holds the lock of a data directory, under Kafka's name.
+const lockFile = ".lock"
+
+// clusterDir holds the embedded cluster store. It is no partition's directory:
+// those end with a number.
+const clusterDir = "cluster"
+
+// dirLock keeps other processes out of a data directory.
+type dirLock struct{ f *os.File }
+
+// prepareDataDir makes the directory, checks that it can be written, and locks it.
+func prepareDataDir(dir string) (*dirLock, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("cannot make the data directory %s: %w; give another with --data (log.dirs), or make it writable for this user", dir, cause(err))
+	}
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o640)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write to the data directory %s: %w; give another with --data (log.dirs), or make it writable for this user", dir, cause(err))
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		owner, _ := os.ReadFile(f.Name())
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("the data directory %s is in use by another broker (process %s); stop it, or give this one another directory with --data (log.dirs)",
+				dir, strings.TrimSpace(string(owner)))
+		}
+		return nil, fmt.Errorf("cannot lock the data directory %s: %w", dir, err)
+	}
+	if err := tryWrite(f); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("cannot write to the data directory %s: %w; make room or give another with --data (log.dirs)", dir, cause(err))
+	}
+	return &dirLock{f}, nil
+}
+
+// tryWrite writes the process's number into the lock file, for whom it keeps out.
+func tryWrite(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err := f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+	return err
+}
+
+func (l *dirLock) release() { _ = l.f.Close() }
+
+// cause is an error without the path, which the message has already.
+func cause(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// identify returns the identity of the data directory, which is made at the
+// first start and never changes.
+func identify(fsys commitlog.FS, dir string, nodeID int32) (commitlog.Properties, error) {
+	p, ok, err := commitlog.ReadProperties(fsys, dir)
+	if err != nil {
+		return p, fmt.Errorf("read %s: %w", filepath.Join(dir, commitlog.PropertiesFile), err)
+	}
+	if ok && p.NodeID != nodeID {
+		return p, fmt.Errorf("the data directory %s belongs to broker %d, and this one is configured as %d; set node.id to %d, or give another directory",
+			dir, p.NodeID, nodeID, p.NodeID)
+	}
+	if ok {
+		return p, nil
+	}
+	p = commitlog.Properties{ClusterID: randomID(), DirectoryID: randomID(), NodeID: nodeID}
+	if err := commitlog.WriteProperties(fsys, dir, p); err != nil {
+		return p, fmt.Errorf("write %s: %w", filepath.Join(dir, commitlog.PropertiesFile), err)
+	}
+	return p, nil
+}
+
+// randomID is an identity in Kafka's form: 16 random bytes in URL base64, with
+// no leading dash, which tools take for an option.
+func randomID() string {
+	for {
+		var id cluster.TopicID
+		_, _ = rand.Read(id[:]) // never fails
+		if s := cluster.FormatTopicID(id); s[0] != '-' {
+			return s
+		}
+	}
+}
+
+// bootID is the machine's boot: as long as it stays the same, what was written
+// to the page cache is still there. Empty where the system does not tell.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}

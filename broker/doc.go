@@ -1,0 +1,28 @@
+// Package broker is a node: its configuration, the order in which it starts and
+// stops, and the steps that run in the background. The parts it wires know
+// nothing of each other beyond what they import.
+//
+// # Start
+//
+//  1. the data directory is made, tried for writing and locked
+//  2. the listeners are bound, so that a port in use stops the start before
+//     anything is touched; connections wait in the system's queue
+//  3. meta.properties is read or made, and the mark of a clean stop is taken away
+//  4. the cluster store is opened and this broker becomes its controller; after
+//     an unclean stop every partition gets a new leader epoch
+//  5. the logs are opened, several at a time, and recovered where needed
+//  6. the partitions lead; the group coordinator replays its partitions
+//  7. requests are served
+//
+// # Stop
+//
+// No more connections and requests are taken; what waits for records is
+// answered; what waits for the disk is synced and answered; groups resign; the
+// logs are closed; checkpoints are written, and last the mark of a clean stop.
+//
+// # Locks
+//
+// The controller's lock comes first: changes of the image run under it, and
+// open and close partitions. Below it Broker holds none; see packages replica
+// and coordinator for theirs.
+package broker

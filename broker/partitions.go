@@ -1,0 +1,325 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-io/sluice/broker/cluster"
+	"github.com/sluice-io/sluice/broker/commitlog"
+	"github.com/sluice-io/sluice/broker/replica"
+)
+
+// checkpoints are what was stored of the logs at the last stop, or since.
+type checkpoints struct {
+	clean                                   bool
+	recoveryPoint, logStart, highWatermarks map[commitlog.TopicPartition]int64
+}
+
+func (c *checkpoints) forget(tp commitlog.TopicPartition) {
+	delete(c.recoveryPoint, tp)
+	delete(c.logStart, tp)
+	delete(c.highWatermarks, tp)
+}
+
+// assignment is a partition that this broker is to hold.
+type assignment struct {
+	topic *cluster.Topic
+	index int32
+}
+
+func (a assignment) state() cluster.Partition { return a.topic.Partitions[a.index] }
+
+func (a assignment) name() commitlog.TopicPartition {
+	return commitlog.TopicPartition{Topic: a.topic.Name, Partition: a.index}
+}
+
+// apply follows the cluster: it opens, leads, reconfigures and deletes this
+// broker's partitions as the image has changed. It runs under the controller's
+// lock, so one at a time.
+func (b *Broker) apply(old, new *cluster.Image) {
+	var add []assignment
+	var deleted []string
+	cluster.DiffTopics(old, new, func(was, is *cluster.Topic) {
+		if was != nil && (is == nil || is.ID != was.ID) {
+			b.deleteTopic(was)
+			deleted = append(deleted, was.Name)
+			was = nil
+		}
+		if is == nil {
+			return
+		}
+		for i := range is.Partitions {
+			if slices.Contains(is.Partitions[i].Replicas, b.cfg.NodeID) {
+				add = append(add, assignment{is, int32(i)})
+			}
+		}
+		if was != nil && !maps.Equal(was.Config, is.Config) {
+			b.reconfigure(is)
+		}
+	})
+	b.openMissing(add)
+	b.serve(add)
+	if len(deleted) > 0 {
+		b.groups.TopicsDeleted(deleted...)
+	}
+}
+
+// openMissing opens the logs that are not open, several at a time, and makes
+// their partitions findable.
+func (b *Broker) openMissing(wanted []assignment) {
+	var mu sync.Mutex // guards opened
+	var opened []*replica.Partition
+	var g errgroup.Group
+	g.SetLimit(b.cfg.RecoveryThreads)
+	for _, a := range wanted {
+		if b.partitions.GetByID(a.topic.ID, a.index) != nil {
+			continue
+		}
+		g.Go(func() error {
+			p, recovery, err := b.openPartition(a)
+			if err != nil {
+				b.setOffline(a, err)
+				return nil // the others go on
+			}
+			b.recovered.add(recovery)
+			mu.Lock()
+			opened = append(opened, p)
+			mu.Unlock()
+			return nil
+		})
+	}
+	_ = g.Wait() // no function fails
+	if len(opened) > 0 {
+		b.partitions.Add(opened...)
+	}
+	// What was stored of a log is true until it is open, and of no later log of that name.
+	for _, p := range opened {
+		b.stored.forget(commitlog.TopicPartition{Topic: p.Topic(), Partition: p.Index()})
+	}
+}
+
+// serve makes this broker the leader, or not, of partitions as the image says.
+func (b *Broker) serve(wanted []assignment) {
+	for _, a := range wanted {
+		p := b.partitions.GetByID(a.topic.ID, a.index)
+		if p == nil {
+			continue // offline
+		}
+		if err := b.setRole(p, a); err != nil {
+			b.setOffline(a, err)
+			continue
+		}
+		b.offline.Delete(a.name())
+	}
+}
+
+func (b *Broker) setRole(p *replica.Partition, a assignment) error {
+	state := a.state()
+	if state.Leader != b.cfg.NodeID {
+		p.Resign(state.LeaderEpoch)
+		b.resignGroups(a, state.LeaderEpoch)
+		return nil
+	}
+	if err := p.Lead(state.LeaderEpoch, state.ISR); err != nil {
+		return err
+	}
+	if a.topic.Name == cluster.OffsetsTopic {
+		b.groups.SetPartitions(int32(len(a.topic.Partitions)))
+		b.groups.Elect(a.index, state.LeaderEpoch, newOffsetsLog(p, state.LeaderEpoch, b.cfg.Now))
+	}
+	return nil
+}
+
+func (b *Broker) resignGroups(a assignment, epoch int32) {
+	if a.topic.Name == cluster.OffsetsTopic {
+		b.groups.Resign(a.index, epoch)
+	}
+}
+
+func (b *Broker) openPartition(a assignment) (*replica.Partition, commitlog.Recovery, error) {
+	tp := a.name()
+	dir := filepath.Join(b.cfg.DataDir, commitlog.DirName(tp.Topic, tp.Partition))
+	if err := b.claimDir(dir, a.topic.ID); err != nil {
+		return nil, commitlog.Recovery{}, err
+	}
+	logCfg, topicCfg := b.settingsOf(a.topic)
+	log := b.log.With("topic", tp.Topic, "partition", tp.Partition)
+	l, recovery, err := commitlog.Open(b.cfg.FS, dir, logCfg, commitlog.OpenOptions{
+		RecoveryPoint: b.stored.recoveryPoint[tp],
+		LogStart:      b.stored.logStart[tp],
+		Clean:         b.stored.clean,
+		Now:           b.cfg.Now(),
+		Log:           log,
+		Files:         b.files,
+	})
+	if err != nil {
+		return nil, recovery, err
+	}
+	if hw, ok := b.stored.highWatermarks[tp]; ok && l.EndOffset() < hw {
+		log.Warn("the log ends below the high watermark that was stored: records that were acknowledged are gone",
+			"end", l.EndOffset(), "high_watermark", hw)
+	}
+	return replica.New(l, replica.Options{
+		Topic: tp.Topic, TopicID: a.topic.ID, Partition: tp.Partition,
+		GroupFsync: !b.cfg.NoGroupFsync,
+		Notify:     b.flusher.notify,
+	}, topicCfg), recovery, nil
+}
+
+// claimDir makes a partition's directory its topic's. One that another topic of
+// the same name has left is moved out of the way, not lost.
+func (b *Broker) claimDir(dir string, id cluster.TopicID) error {
+	if err := b.cfg.FS.MkdirAll(dir); err != nil {
+		return err
+	}
+	have, ok, err := commitlog.ReadTopicID(b.cfg.FS, dir)
+	switch {
+	case err != nil:
+		return err
+	case ok && have == id:
+		return nil
+	case ok:
+		if err := b.setAside(dir); err != nil {
+			return err
+		}
+		if err := b.cfg.FS.MkdirAll(dir); err != nil {
+			return err
+		}
+	}
+	return commitlog.WriteTopicID(b.cfg.FS, dir, id)
+}
+
+// straySuffix marks the directory of a partition that the cluster does not
+// know, as in Kafka. It is kept for the operator to decide.
+const straySuffix = "-stray"
+
+func (b *Broker) setAside(dir string) error {
+	to := fmt.Sprintf("%s.%s%s", dir, strings.ReplaceAll(randomID(), "-", "_"), straySuffix)
+	b.log.Warn("a directory belongs to no partition of the cluster and is set aside; remove it if its records are not needed",
+		"dir", dir, "now", to)
+	return b.cfg.FS.Rename(dir, to)
+}
+
+// setAsideStrays moves away the directories of partitions that the cluster does
+// not have, so that they are neither served nor lost.
+func (b *Broker) setAsideStrays(im *cluster.Image) error {
+	entries, err := b.cfg.FS.List(b.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		topic, partition, ok := commitlog.ParseDirName(e.Name)
+		if !e.Dir || !ok {
+			continue
+		}
+		if p, known := im.Partition(topic, partition); known && slices.Contains(p.Replicas, b.cfg.NodeID) {
+			continue // claimDir compares the ids
+		}
+		if err := b.setAside(filepath.Join(b.cfg.DataDir, e.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteTopic ends the partitions of a deleted topic and removes their logs.
+func (b *Broker) deleteTopic(t *cluster.Topic) {
+	if t.Name == cluster.OffsetsTopic {
+		b.groups.SetPartitions(0)
+	}
+	for i := range t.Partitions {
+		a := assignment{t, int32(i)}
+		b.offline.Delete(a.name())
+		b.stored.forget(a.name())
+		p := b.partitions.GetByID(t.ID, int32(i))
+		if p == nil {
+			continue
+		}
+		b.resignGroups(a, -1)
+		b.partitions.Remove(p)
+		p.Fail(replica.ErrDeleted) // returns when no append is under way
+		if err := p.Log().Delete(); err != nil {
+			b.log.Error("cannot remove the log of a deleted topic", "topic", t.Name, "partition", i, "err", err)
+		}
+	}
+}
+
+func (b *Broker) reconfigure(t *cluster.Topic) {
+	logCfg, topicCfg := b.settingsOf(t)
+	for i := range t.Partitions {
+		if p := b.partitions.GetByID(t.ID, int32(i)); p != nil {
+			p.SetConfig(topicCfg)
+			p.Log().UpdateConfig(logCfg)
+		}
+	}
+}
+
+// setOffline notes why a partition is not served. A later try may mend it.
+func (b *Broker) setOffline(a assignment, err error) {
+	if _, known := b.offline.Swap(a.name(), offlinePartition{a, err}); known {
+		return // said before
+	}
+	b.log.Error("partition is offline", "topic", a.topic.Name, "partition", a.index, "err", err)
+}
+
+type offlinePartition struct {
+	assignment
+	err error
+}
+
+// retryOffline tries again to open what could not be opened for want of room or
+// files. A damaged log stays as it is.
+func (b *Broker) retryOffline() {
+	var again []assignment
+	b.offline.Range(func(_, v any) bool {
+		o := v.(offlinePartition)
+		var damaged *commitlog.CorruptionError
+		if !errors.As(o.err, &damaged) {
+			again = append(again, o.assignment)
+		}
+		return true
+	})
+	if len(again) == 0 {
+		return
+	}
+	b.controller.View(func(im *cluster.Image) {
+		// The topic may have been deleted since.
+		again = slices.DeleteFunc(again, func(a assignment) bool { return im.TopicByID(a.topic.ID) == nil })
+		b.openMissing(again)
+		b.serve(again)
+	})
+}
+
+// recoveryReport sums up what opening the logs found.
+type recoveryReport struct {
+	logs, unclean, cutBytes, checkedBytes, indexes atomic.Int64
+}
+
+func (r *recoveryReport) add(rec commitlog.Recovery) {
+	r.logs.Add(1)
+	if !rec.Clean {
+		r.unclean.Add(1)
+	}
+	r.cutBytes.Add(rec.CutBytes)
+	r.checkedBytes.Add(rec.BytesChecked)
+	r.indexes.Add(int64(rec.IndexesRebuilt))
+}
+
+func (r *recoveryReport) log(log *slog.Logger, clean bool, took time.Duration) {
+	if r.logs.Load() == 0 {
+		return
+	}
+	log.Info("logs opened", "logs", r.logs.Load(), "clean_stop", clean, "recovered", r.unclean.Load(),
+		"checked_bytes", r.checkedBytes.Load(), "cut_bytes", r.cutBytes.Load(),
+		"indexes_rebuilt", r.indexes.Load(), "took", took.Round(time.Millisecond))
+}

@@ -1,0 +1,275 @@
+package broker
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-io/sluice/broker/api"
+	"github.com/sluice-io/sluice/broker/cluster"
+)
+
+// property ties the name of a setting to its field.
+type property struct {
+	name string
+	typ  cluster.ConfigType
+	doc  string
+	set  func(*Config, string) error
+	get  func(*Config) string
+}
+
+// properties are all settings that a configuration file may have, beside the
+// defaults of topic settings.
+func properties() []property {
+	return []property{
+		{
+			name: "node.id", typ: cluster.ConfigInt, doc: "The broker's number in the cluster.",
+			set: setInt(0, math.MaxInt32, func(c *Config, n int64) { c.NodeID = int32(n) }),
+			get: func(c *Config) string { return strconv.Itoa(int(c.NodeID)) },
+		},
+		list("listeners", "The addresses to listen on: host:port or PLAINTEXT://host:port. Port 0 takes a free one.",
+			func(c *Config) *[]string { return &c.Listen }),
+		text("advertised.listeners", "The address that clients are told; left out: the first listener's.",
+			func(c *Config) *string { return &c.Advertise }),
+		text("broker.rack", "Where the broker stands.", func(c *Config) *string { return &c.Rack }),
+		text("log.dirs", "The directory that holds everything the broker stores.", func(c *Config) *string { return &c.DataDir }),
+		{
+			name: "num.partitions", typ: cluster.ConfigInt, doc: "Partitions of a topic that is made without saying.",
+			set: setInt(1, math.MaxInt32, func(c *Config, n int64) { c.NumPartitions = int32(n) }),
+			get: func(c *Config) string { return strconv.Itoa(int(c.NumPartitions)) },
+		},
+		{
+			name: "default.replication.factor", typ: cluster.ConfigInt, doc: "Replicas of a topic that is made without saying.",
+			set: setInt(1, math.MaxInt16, func(c *Config, n int64) { c.DefaultReplicationFactor = int16(n) }),
+			get: func(c *Config) string { return strconv.Itoa(int(c.DefaultReplicationFactor)) },
+		},
+		negated("auto.create.topics.enable", "Whether a topic is made when a client asks for it and allows it.",
+			func(c *Config) *bool { return &c.NoAutoCreateTopics }),
+		negated("delete.topic.enable", "Whether topics may be deleted.", func(c *Config) *bool { return &c.NoDeleteTopics }),
+		negated("log.group.fsync.enable", "Whether records of a partition that has one in-sync replica are acknowledged only when they are on disk.",
+			func(c *Config) *bool { return &c.NoGroupFsync }),
+		{
+			name: "offsets.topic.num.partitions", typ: cluster.ConfigInt, doc: "Partitions of __consumer_offsets when it is made.",
+			set: setInt(1, math.MaxInt32, func(c *Config, n int64) { c.OffsetsPartitions = int32(n) }),
+			get: func(c *Config) string { return strconv.Itoa(int(c.OffsetsPartitions)) },
+		},
+		{
+			name: "offsets.topic.replication.factor", typ: cluster.ConfigInt, doc: "Replicas of __consumer_offsets when it is made, at most one for each broker.",
+			set: setInt(1, math.MaxInt16, func(c *Config, n int64) { c.OffsetsReplicationFactor = int16(n) }),
+			get: func(c *Config) string { return strconv.Itoa(int(c.OffsetsReplicationFactor)) },
+		},
+		duration("offsets.retention.minutes", time.Minute, "How long the offsets of a group without members stay, in minutes.",
+			func(c *Config) *time.Duration { return &c.OffsetsRetention }),
+		duration("offsets.retention.check.interval.ms", time.Millisecond, "How often expired offsets are looked for, in milliseconds.",
+			func(c *Config) *time.Duration { return &c.OffsetsRetentionCheck }),
+		number("offset.metadata.max.bytes", 0, math.MaxInt32, "The longest metadata of a commit, in bytes.",
+			func(c *Config) *int { return &c.OffsetMetadataBytesMax }),
+		{
+			name: "group.initial.rebalance.delay.ms", typ: cluster.ConfigInt,
+			doc: "How long the first rebalance of an empty group waits for more members, in milliseconds.",
+			set: setInt(0, math.MaxInt32, func(c *Config, n int64) {
+				c.GroupInitialRebalanceDelay = time.Duration(n) * time.Millisecond
+				if n == 0 {
+					c.GroupInitialRebalanceDelay = -1
+				}
+			}),
+			get: func(c *Config) string {
+				return strconv.FormatInt(max(c.GroupInitialRebalanceDelay, 0).Milliseconds(), 10)
+			},
+		},
+		duration("group.min.session.timeout.ms", time.Millisecond, "The shortest session timeout a member may ask for, in milliseconds.",
+			func(c *Config) *time.Duration { return &c.GroupSessionTimeoutMin }),
+		duration("group.max.session.timeout.ms", time.Millisecond, "The longest session timeout a member may ask for, in milliseconds.",
+			func(c *Config) *time.Duration { return &c.GroupSessionTimeoutMax }),
+		number("group.max.size", 1, math.MaxInt32, "The most members of a group.", func(c *Config) *int { return &c.GroupMembersMax }),
+		number("socket.request.max.bytes", 1024, math.MaxInt32, "The largest request, in bytes.", func(c *Config) *int { return &c.RequestBytesMax }),
+		number("max.connections", 1, math.MaxInt32, "The most open connections.", func(c *Config) *int { return &c.ConnectionsMax }),
+		number("max.connections.per.ip", 0, math.MaxInt32, "The most open connections of one address; 0 sets no limit.",
+			func(c *Config) *int { return &c.ConnectionsPerIPMax }),
+		number("connection.max.in.flight.requests", 1, math.MaxInt32, "The most unanswered requests of a connection.",
+			func(c *Config) *int { return &c.InFlightMax }),
+		{
+			name: "queued.max.request.bytes", typ: cluster.ConfigLong, doc: "The most memory that all requests take, in bytes.",
+			set: setInt(1<<20, math.MaxInt64, func(c *Config, n int64) { c.RequestMemoryBytesMax = n }),
+			get: func(c *Config) string { return strconv.FormatInt(c.RequestMemoryBytesMax, 10) },
+		},
+		duration("connections.max.idle.ms", time.Millisecond, "How long a connection may be without requests, in milliseconds.",
+			func(c *Config) *time.Duration { return &c.ConnectionIdleMax }),
+		number("fetch.max.bytes", 1024, math.MaxInt32, "The most records in one Fetch response, in bytes.", func(c *Config) *int { return &c.FetchBytesMax }),
+		duration("log.retention.check.interval.ms", time.Millisecond, "How often old segments are looked for, in milliseconds.",
+			func(c *Config) *time.Duration { return &c.RetentionCheck }),
+		duration("log.flush.offset.checkpoint.interval.ms", time.Millisecond, "How often recovery points and log starts are stored, in milliseconds.",
+			func(c *Config) *time.Duration { return &c.CheckpointInterval }),
+		duration("replica.high.watermark.checkpoint.interval.ms", time.Millisecond, "How often high watermarks are stored, in milliseconds.",
+			func(c *Config) *time.Duration { return &c.HighWatermarkCheckpoint }),
+		duration("producer.id.expiration.ms", time.Millisecond, "How long an idle producer is remembered, in milliseconds.",
+			func(c *Config) *time.Duration { return &c.ProducerExpiry }),
+		duration("producer.id.expiration.check.interval.ms", time.Millisecond, "How often idle producers are looked for, in milliseconds.",
+			func(c *Config) *time.Duration { return &c.ProducerExpiryCheck }),
+		number("num.recovery.threads.per.data.dir", 1, 1024, "How many logs are opened at a time.", func(c *Config) *int { return &c.RecoveryThreads }),
+		number("log.flush.threads", 1, 1024, "How many logs are synced at a time.", func(c *Config) *int { return &c.FlushThreads }),
+		number("log.open.files.max", 16, math.MaxInt32, "The most files of segments that are kept open.", func(c *Config) *int { return &c.OpenFilesMax }),
+	}
+}
+
+func setInt(least, most int64, assign func(*Config, int64)) func(*Config, string) error {
+	return func(c *Config, value string) error {
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%q is not a whole number", value)
+		}
+		if n < least || n > most {
+			return fmt.Errorf("%d is out of bounds; it must be from %d to %d", n, least, most)
+		}
+		assign(c, n)
+		return nil
+	}
+}
+
+func number(name string, least, most int64, doc string, field func(*Config) *int) property {
+	return property{
+		name: name, typ: cluster.ConfigInt, doc: doc,
+		set: setInt(least, most, func(c *Config, n int64) { *field(c) = int(n) }),
+		get: func(c *Config) string { return strconv.Itoa(*field(c)) },
+	}
+}
+
+func duration(name string, unit time.Duration, doc string, field func(*Config) *time.Duration) property {
+	return property{
+		name: name, typ: cluster.ConfigLong, doc: doc,
+		set: setInt(1, math.MaxInt64/int64(unit), func(c *Config, n int64) { *field(c) = time.Duration(n) * unit }),
+		get: func(c *Config) string { return strconv.FormatInt(int64(*field(c)/unit), 10) },
+	}
+}
+
+func text(name, doc string, field func(*Config) *string) property {
+	return property{
+		name: name, typ: cluster.ConfigString, doc: doc,
+		set: func(c *Config, value string) error {
+			if value == "" {
+				return fmt.Errorf("it is empty")
+			}
+			*field(c) = value
+			return nil
+		},
+		get: func(c *Config) string { return *field(c) },
+	}
+}
+
+func list(name, doc string, field func(*Config) *[]string) property {
+	return property{
+		name: name, typ: cluster.ConfigList, doc: doc,
+		set: func(c *Config, value string) error {
+			words := cluster.SplitList(value)
+			if len(words) == 0 {
+				return fmt.Errorf("it is empty")
+			}
+			*field(c) = words
+			return nil
+		},
+		get: func(c *Config) string { return strings.Join(*field(c), ",") },
+	}
+}
+
+// negated is a property that is true by default; its field says the contrary.
+func negated(name, doc string, field func(*Config) *bool) property {
+	return property{
+		name: name, typ: cluster.ConfigBoolean, doc: doc,
+		set: func(c *Config, value string) error {
+			on, err := strconv.ParseBool(strings.ToLower(value))
+			if err != nil {
+				return fmt.Errorf("%q is not true or false", value)
+			}
+			*field(c) = !on
+			return nil
+		},
+		get: func(c *Config) string { return strconv.FormatBool(!*field(c)) },
+	}
+}
+
+// propertyAliases are other names of properties.
+func propertyAliases() map[string]string {
+	return map[string]string{"broker.id": "node.id", "log.dir": "log.dirs"}
+}
+
+// setProperty sets one property by name. Unknown names give known false.
+func (c *Config) setProperty(name, value string) (known bool, err error) {
+	if known, err := cluster.CheckTopicDefault(name, value); known {
+		if err != nil {
+			return true, err
+		}
+		if c.TopicDefaults == nil {
+			c.TopicDefaults = map[string]string{}
+		}
+		c.TopicDefaults[name] = value
+		return true, nil
+	}
+	if alias, ok := propertyAliases()[name]; ok {
+		name = alias
+	}
+	for _, p := range properties() {
+		if p.name != name {
+			continue
+		}
+		if err := p.set(c, value); err != nil {
+			return true, err
+		}
+		if c.set == nil {
+			c.set = map[string]bool{}
+		}
+		c.set[name] = true
+		return true, nil
+	}
+	return false, nil
+}
+
+// PropertyNames are all names that a configuration file may have, sorted.
+func PropertyNames() []string {
+	var out []string
+	for _, p := range properties() {
+		out = append(out, p.name)
+	}
+	for alias := range propertyAliases() {
+		out = append(out, alias)
+	}
+	for _, d := range cluster.TopicConfigs() {
+		for _, s := range d.Synonyms {
+			out = append(out, s.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Properties describes all settings as they are in force, sorted by name, for
+// DescribeConfigs and for the reference documentation.
+func (c Config) Properties() []api.Property {
+	c = c.withDefaults()
+	defaults := Config{}.withDefaults()
+	var out []api.Property
+	for _, p := range properties() {
+		value, def := p.get(&c), p.get(&defaults)
+		out = append(out, api.Property{
+			Name: p.name, Type: p.typ, Doc: p.doc, Default: def,
+			Value: value, Set: c.set[p.name] || value != def,
+		})
+	}
+	for _, d := range cluster.TopicConfigs() {
+		for i, s := range d.Synonyms {
+			p := api.Property{Name: s.Name, Type: d.Type, Doc: d.Doc}
+			if i == 0 {
+				p.Default = d.Default
+			}
+			p.Value, p.Set = c.TopicDefaults[s.Name]
+			if !p.Set {
+				p.Value = p.Default
+			}
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b api.Property) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}

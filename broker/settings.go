@@ -1,0 +1,83 @@
+package broker
+
+import (
+	"time"
+
+	"github.com/sluice-io/sluice/broker/cluster"
+	"github.com/sluice-io/sluice/broker/commitlog"
+	"github.com/sluice-io/sluice/broker/replica"
+	"github.com/sluice-io/sluice/internal/record"
+)
+
+// settingsOf returns what a topic's settings mean to its logs and partitions.
+func (b *Broker) settingsOf(t *cluster.Topic) (commitlog.Config, replica.TopicConfig) {
+	s := cluster.ResolveTopic(t.Config, b.cfg.TopicDefaults)
+	return logConfig(s, b.cfg.ProducerExpiry), topicConfig(s)
+}
+
+func logConfig(s cluster.TopicSettings, producerExpiry time.Duration) commitlog.Config {
+	cfg := commitlog.Config{
+		SegmentBytes:       s.Int("segment.bytes"),
+		SegmentAge:         milliseconds(s.Int("segment.ms")),
+		IndexBytes:         s.Int("segment.index.bytes"),
+		IndexIntervalBytes: s.Int("index.interval.bytes"),
+		DeleteDelay:        milliseconds(s.Int("file.delete.delay.ms")),
+		LogAppendTime:      s["message.timestamp.type"] == "LogAppendTime",
+		ProducerExpiry:     producerExpiry,
+	}
+	if cfg.DeleteDelay == 0 {
+		cfg.DeleteDelay = -1
+	}
+	if s.Has("cleanup.policy", "delete") {
+		cfg.RetentionAge = milliseconds(s.Int("retention.ms"))
+		cfg.RetentionBytes = s.Int("retention.bytes")
+		// Zero keeps for ever in the log's configuration; as a topic's setting
+		// it keeps nothing.
+		if cfg.RetentionAge == 0 {
+			cfg.RetentionAge = time.Millisecond
+		}
+		if cfg.RetentionBytes == 0 {
+			cfg.RetentionBytes = 1
+		}
+	}
+	return cfg
+}
+
+func topicConfig(s cluster.TopicSettings) replica.TopicConfig {
+	cfg := replica.TopicConfig{
+		MaxMessageBytes:    int(s.Int("max.message.bytes")),
+		LogAppendTime:      s["message.timestamp.type"] == "LogAppendTime",
+		TimestampBeforeMax: bound(s.Int("message.timestamp.before.max.ms")),
+		TimestampAfterMax:  bound(s.Int("message.timestamp.after.max.ms")),
+		Compacted:          s.Has("cleanup.policy", "compact"),
+		MinInSync:          int(s.Int("min.insync.replicas")),
+	}
+	switch codec := s["compression.type"]; codec {
+	case "producer":
+	case "uncompressed":
+		cfg.Compress, cfg.Codec = true, record.None
+	default:
+		cfg.Compress = true
+		// The setting was checked against the codecs when it was stored.
+		cfg.Codec, _ = record.ParseCodec(codec)
+	}
+	return cfg
+}
+
+// milliseconds turns a count into a duration; what a duration cannot hold,
+// some 292 years, is no bound at all and becomes 0.
+func milliseconds(n int64) time.Duration {
+	if n > int64(1<<63-1)/int64(time.Millisecond) {
+		return 0
+	}
+	return time.Duration(n) * time.Millisecond
+}
+
+// bound is milliseconds for a limit of which 0 is the strictest: it becomes the
+// least duration, since 0 stands for no limit.
+func bound(n int64) time.Duration {
+	if n == 0 {
+		return 1
+	}
+	return milliseconds(n)
+}

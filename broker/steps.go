@@ -1,0 +1,164 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path/filepath"
+	"time"
+
+	"github.com/sluice-io/sluice/broker/cluster"
+	"github.com/sluice-io/sluice/broker/commitlog"
+	"github.com/sluice-io/sluice/broker/replica"
+)
+
+const (
+	// rollCheck is how often old segments are closed and removed files deleted.
+	rollCheck = 10 * time.Second
+	// offlineRetry is how often a partition that could not be opened is tried again.
+	offlineRetry = 30 * time.Second
+)
+
+// step is something that is done again and again in the background.
+type step struct {
+	every time.Duration
+	run   func()
+	due   time.Time
+}
+
+func (b *Broker) steps() []*step {
+	return []*step{
+		{every: min(rollCheck, b.cfg.RetentionCheck), run: b.rollStep},
+		{every: b.cfg.RetentionCheck, run: b.retentionStep},
+		{every: b.cfg.CheckpointInterval, run: b.checkpointStep},
+		{every: b.cfg.HighWatermarkCheckpoint, run: b.highWatermarkStep},
+		{every: b.cfg.ProducerExpiryCheck, run: b.producerStep},
+		{every: offlineRetry, run: b.retryOffline},
+	}
+}
+
+// runSteps runs each step when it is due, one at a time, until ctx ends.
+func runSteps(ctx context.Context, steps []*step) {
+	start := time.Now()
+	for _, s := range steps {
+		s.due = start.Add(s.every)
+	}
+	for {
+		next := steps[0]
+		for _, s := range steps {
+			if s.due.Before(next.due) {
+				next = s
+			}
+		}
+		timer := time.NewTimer(time.Until(next.due))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		next.run()
+		next.due = time.Now().Add(next.every)
+	}
+}
+
+// forAll calls fn for every partition, and logs the first of its errors, since
+// what ails one often ails all.
+func (b *Broker) forAll(what string, fn func(*replica.Partition) error) {
+	failed := 0
+	var first error
+	for _, p := range b.partitions.All() {
+		err := fn(p)
+		if err == nil || errors.Is(err, commitlog.ErrClosed) || errors.Is(err, commitlog.ErrOffline) {
+			continue // deleted meanwhile, or known to be offline
+		}
+		if failed++; failed == 1 {
+			first = err
+		}
+	}
+	if failed > 0 {
+		b.log.Error(what+" failed", "partitions", failed, "first_error", first)
+	}
+}
+
+func (b *Broker) rollStep() {
+	now := b.cfg.Now()
+	b.forAll("closing old segments", func(p *replica.Partition) error {
+		if _, err := p.Log().RollIfDue(now); err != nil {
+			return err
+		}
+		_, err := p.Log().RemoveDeleted(now)
+		return err
+	})
+}
+
+func (b *Broker) retentionStep() {
+	now := b.cfg.Now()
+	b.forAll("retention", func(p *replica.Partition) error {
+		gone, err := p.Log().Retain(now, p.HighWatermark())
+		if len(gone) > 0 {
+			var bytes int64
+			for _, s := range gone {
+				bytes += s.Bytes
+			}
+			b.log.Info("retention removed segments", "topic", p.Topic(), "partition", p.Index(),
+				"segments", len(gone), "bytes", bytes, "log_start", p.Log().StartOffset())
+		}
+		return err
+	})
+}
+
+func (b *Broker) producerStep() {
+	now := b.cfg.Now()
+	b.forAll("forgetting idle producers", func(p *replica.Partition) error {
+		p.Log().ExpireProducers(now)
+		return nil
+	})
+}
+
+func (b *Broker) checkpointStep() {
+	points, starts := map[commitlog.TopicPartition]int64{}, map[commitlog.TopicPartition]int64{}
+	b.forAll("checkpoint", func(p *replica.Partition) error {
+		tp := commitlog.TopicPartition{Topic: p.Topic(), Partition: p.Index()}
+		point, err := p.Log().Checkpoint()
+		if err != nil {
+			return err
+		}
+		points[tp] = point
+		if start := p.Log().StartOffset(); start > 0 {
+			starts[tp] = start
+		}
+		return nil
+	})
+	b.store(commitlog.RecoveryPointFile, points, b.stored.recoveryPoint, &b.written.recoveryPoint)
+	b.store(commitlog.LogStartFile, starts, b.stored.logStart, &b.written.logStart)
+}
+
+func (b *Broker) highWatermarkStep() {
+	marks := map[commitlog.TopicPartition]int64{}
+	for _, p := range b.partitions.All() {
+		marks[commitlog.TopicPartition{Topic: p.Topic(), Partition: p.Index()}] = p.HighWatermark()
+	}
+	b.store(commitlog.HighWatermarkFile, marks, b.stored.highWatermarks, &b.written.highWatermarks)
+}
+
+// store writes a checkpoint file if it differs from what was written last. What
+// is known of partitions that are not open is kept.
+func (b *Broker) store(file string, offsets, unopened map[commitlog.TopicPartition]int64, written *map[commitlog.TopicPartition]int64) {
+	b.controller.View(func(*cluster.Image) { // unopened changes with the image
+		for tp, offset := range unopened {
+			if _, open := offsets[tp]; !open {
+				offsets[tp] = offset
+			}
+		}
+	})
+	if *written != nil && maps.Equal(*written, offsets) {
+		return
+	}
+	path := filepath.Join(b.cfg.DataDir, file)
+	if err := commitlog.WriteOffsetCheckpoint(b.cfg.FS, path, offsets); err != nil {
+		b.log.Error("cannot store a checkpoint; the next start checks more", "file", path, "err", err)
+		return
+	}
+	*written = offsets
+}
