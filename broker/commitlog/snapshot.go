@@ -1,0 +1,209 @@
+package commitlog
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"path/filepath"
+	"sort"
+)
+
+// A producer snapshot, OFFSET.snapshot, is the producer state after the records
+// below OFFSET, in Kafka's ProducerSnapshot format version 1, big endian:
+//
+//	int16   version, 1
+//	uint32  CRC-32C of everything after it
+//	int32   number of entries
+//	        per entry:
+//	int64   producer id
+//	int16   producer epoch
+//	int32   last sequence
+//	int64   last offset
+//	int32   offset delta: last offset less first offset of the last batch
+//	int64   timestamp, ms
+//	int32   coordinator epoch, -1
+//	int64   first offset of the open transaction, -1
+//
+// Kafka keeps a producer's last batch only. We write one entry for each of its
+// last five, the oldest first: Kafka's reader keeps the last entry of an id, so
+// it reads what it would have written, and we still know a repeated batch after
+// a restart. A snapshot that is short or fails its CRC is ignored for an older
+// one, from which more of the log is replayed.
+const (
+	snapshotVersion     = 1
+	snapshotHeaderBytes = 10
+	snapshotEntryBytes  = 46
+	snapshotCRCAt       = 2
+	snapshotEntriesAt   = 6
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// encodeSnapshot writes the table in the format above.
+func encodeSnapshot(t producerTable) []byte {
+	be := binary.BigEndian
+	buf := be.AppendUint16(nil, snapshotVersion)
+	buf = be.AppendUint32(buf, 0)
+	count := 0
+	for _, p := range t {
+		count += p.count
+	}
+	buf = be.AppendUint32(buf, uint32(count))
+	for _, id := range t.ids() {
+		p := t[id]
+		for _, b := range p.batches[:p.count] {
+			buf = appendSnapshotEntry(buf, p, b)
+		}
+	}
+	be.PutUint32(buf[snapshotCRCAt:], crc32.Checksum(buf[snapshotEntriesAt:], castagnoli))
+	return buf
+}
+
+func appendSnapshotEntry(buf []byte, p *producer, b producerBatch) []byte {
+	be := binary.BigEndian
+	buf = be.AppendUint64(buf, uint64(p.id))
+	buf = be.AppendUint16(buf, uint16(p.epoch))
+	buf = be.AppendUint32(buf, uint32(b.lastSequence))
+	buf = be.AppendUint64(buf, uint64(b.lastOffset))
+	buf = be.AppendUint32(buf, uint32(b.lastOffset-b.firstOffset))
+	buf = be.AppendUint64(buf, uint64(b.timestamp))
+	buf = be.AppendUint32(buf, ^uint32(0))
+	return be.AppendUint64(buf, ^uint64(0))
+}
+
+// decodeSnapshot reads what encodeSnapshot or Kafka wrote.
+func decodeSnapshot(data []byte, now int64) (producerTable, error) {
+	if len(data) < snapshotHeaderBytes {
+		return nil, fmt.Errorf("producer snapshot of %d bytes", len(data))
+	}
+	be := binary.BigEndian
+	if v := be.Uint16(data); v != snapshotVersion {
+		return nil, fmt.Errorf("producer snapshot version %d", v)
+	}
+	if crc32.Checksum(data[snapshotEntriesAt:], castagnoli) != be.Uint32(data[snapshotCRCAt:]) {
+		return nil, fmt.Errorf("producer snapshot fails its checksum")
+	}
+	count := int(int32(be.Uint32(data[snapshotEntriesAt:])))
+	data = data[snapshotHeaderBytes:]
+	if count < 0 || len(data) != count*snapshotEntryBytes {
+		return nil, fmt.Errorf("producer snapshot of %d entries in %d bytes", count, len(data))
+	}
+	t := make(producerTable)
+	for ; len(data) > 0; data = data[snapshotEntryBytes:] {
+		t.load(data, now)
+	}
+	return t, nil
+}
+
+// load takes one entry of a snapshot.
+func (t producerTable) load(entry []byte, now int64) {
+	be := binary.BigEndian
+	id := int64(be.Uint64(entry))
+	p := t[id]
+	if p == nil {
+		p = &producer{id: id, epoch: -1}
+		t[id] = p
+	}
+	last := int32(be.Uint32(entry[10:]))
+	lastOffset := int64(be.Uint64(entry[14:]))
+	delta := int32(be.Uint32(entry[22:]))
+	p.active = now
+	p.add(int16(be.Uint16(entry[8:])), producerBatch{
+		firstSequence: firstOfBatch(last, delta), lastSequence: last,
+		firstOffset: lastOffset - int64(delta), lastOffset: lastOffset,
+		timestamp: int64(be.Uint64(entry[26:])),
+	})
+}
+
+func (l *Log) snapshotPath(offset int64) string {
+	return filepath.Join(l.dir, fileName(offset, snapshotSuffix))
+}
+
+// writeSnapshot writes, without syncing it, the producer state at the log's
+// end and returns the file's path. Called with mu held.
+func (l *Log) writeSnapshot(end int64) (path string, err error) {
+	path = l.snapshotPath(end)
+	if err := writeUnsynced(l.fs, path, encodeSnapshot(l.producers)); err != nil {
+		return "", fmt.Errorf("write producer snapshot: %w", err)
+	}
+	return path, nil
+}
+
+// snapshots are the offsets of the snapshot files there are, descending.
+func (l *Log) snapshots() ([]int64, error) {
+	entries, err := l.fs.List(l.dir)
+	if err != nil {
+		return nil, err
+	}
+	var offsets []int64
+	for _, e := range entries {
+		if offset, ok := parseFileName(e.Name, snapshotSuffix); ok {
+			offsets = append(offsets, offset)
+		}
+	}
+	sort.Slice(offsets, func(i, j int) bool { return offsets[i] > offsets[j] })
+	return offsets, nil
+}
+
+// loadProducers sets the producer state at the log's end: from the newest good
+// snapshot, and the batches since. Snapshots above the end are of a log that is
+// no more and are removed. Called by Open and with mu held.
+func (l *Log) loadProducers(now int64) error {
+	offsets, err := l.snapshots()
+	if err != nil {
+		return fmt.Errorf("load producer state: %w", err)
+	}
+	from, table := l.segments[0].base, make(producerTable)
+	for _, offset := range offsets {
+		if offset > l.end || offset < l.segments[0].base {
+			if err := l.fs.Remove(l.snapshotPath(offset)); err != nil && !isNotExist(err) {
+				return fmt.Errorf("remove producer snapshot: %w", err)
+			}
+			continue
+		}
+		loaded, err := l.readSnapshot(offset, now)
+		if err == nil {
+			from, table = offset, loaded
+			break
+		}
+		l.log.Warn("producer snapshot ignored", "path", l.snapshotPath(offset), "error", err)
+	}
+	l.producers = table
+	l.snapshotAt = from
+	return l.replayProducers(from, now)
+}
+
+func (l *Log) readSnapshot(offset, now int64) (producerTable, error) {
+	data, err := readFile(l.fs, l.snapshotPath(offset))
+	if err != nil {
+		return nil, err
+	}
+	return decodeSnapshot(data, now)
+}
+
+// replayProducers takes the batches from an offset to the end into the table.
+func (l *Log) replayProducers(from, now int64) error {
+	if from >= l.end {
+		return nil
+	}
+	for i := max(l.segmentOf(from), 0); i < len(l.segments); i++ {
+		s := l.segments[i]
+		if err := l.replaySegment(s, from, now); err != nil {
+			return fmt.Errorf("replay producers of segment %d: %w", s.base, err)
+		}
+	}
+	return nil
+}
+
+func (l *Log) replaySegment(s *segment, from, now int64) error {
+	s.file.reserve()
+	defer s.file.release()
+	pos, err := l.positionHeld(s, from, s.size)
+	if err != nil {
+		return err
+	}
+	return l.walkFrom(s, pos, s.size, func(w *walker) (bool, error) {
+		l.producers.replay(w.header, now)
+		return true, nil
+	})
+}

@@ -1,0 +1,150 @@
+package commitlog
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/sluice-io/sluice/internal/record"
+)
+
+// verifyBytes is what recovery reads at a time. A batch of any claimed size is
+// checked in pieces, so that a corrupt length cannot take memory.
+const verifyBytes = 256 << 10
+
+// crcFrom is the first byte of a batch that is under its checksum.
+const crcFrom = 21
+
+// verifier reads the batches of a segment and checks them as far as recovery
+// trusts nothing: length, checksum, base offset and leader epoch. Not safe for
+// concurrent use.
+type verifier struct {
+	file   File
+	path   string
+	limit  int64
+	epochs epochHistory // of the checkpoint file; nil when it was lost
+
+	buf     []byte
+	bufAt   int64
+	bufSize int
+
+	header [record.HeaderBytes]byte
+	epoch  int32 // of the batch before
+}
+
+// batch checks the batch at pos that must start with offset. The returned
+// header is valid until the next call. Anything but an I/O error is a
+// *CorruptionError.
+func (v *verifier) batch(pos, offset int64) (header record.Batch, size int64, err error) {
+	head, err := v.view(pos, record.HeaderBytes)
+	if err != nil {
+		return nil, 0, v.bad(pos, offset, err)
+	}
+	copy(v.header[:], head)
+	header = v.header[:]
+	n, err := record.Size(header)
+	if err == nil && pos+int64(n) > v.limit {
+		err = record.ErrShort
+	}
+	if err != nil {
+		return nil, 0, v.bad(pos, offset, err)
+	}
+	size = int64(n)
+	if err := v.checkCRC(pos, size, header.CRC()); err != nil {
+		return nil, 0, v.bad(pos, offset, err)
+	}
+	if err := v.checkOrder(header, offset); err != nil {
+		return nil, 0, v.bad(pos, offset, err)
+	}
+	return header, size, nil
+}
+
+func (v *verifier) checkCRC(pos, size int64, want uint32) error {
+	var crc uint32
+	for at, end := pos+crcFrom, pos+size; at < end; {
+		chunk, err := v.view(at, min(end-at, verifyBytes))
+		if err != nil {
+			return err
+		}
+		crc = crc32.Update(crc, castagnoli, chunk)
+		at += int64(len(chunk))
+	}
+	if crc != want {
+		return fmt.Errorf("%w: stored %#08x, computed %#08x", record.ErrCRC, want, crc)
+	}
+	return nil
+}
+
+// checkOrder checks what the checksum does not cover.
+func (v *verifier) checkOrder(header record.Batch, offset int64) error {
+	if header.BaseOffset() != offset || header.LastOffsetDelta() < 0 {
+		return fmt.Errorf("%w: offsets %d to %d where %d is due", record.ErrCorrupt, header.BaseOffset(), header.LastOffset(), offset)
+	}
+	epoch := header.LeaderEpoch()
+	if epoch < v.epoch {
+		return fmt.Errorf("%w: leader epoch %d after %d", record.ErrCorrupt, epoch, v.epoch)
+	}
+	if known := v.epochs.at(offset); known >= 0 && epoch != known {
+		return fmt.Errorf("%w: leader epoch %d where the checkpoint has %d", record.ErrCorrupt, epoch, known)
+	}
+	v.epoch = epoch
+	return nil
+}
+
+// view returns the n bytes at pos, n being at most verifyBytes.
+func (v *verifier) view(pos, n int64) ([]byte, error) {
+	if pos+n > v.limit {
+		return nil, record.ErrShort
+	}
+	if at := pos - v.bufAt; at >= 0 && at+n <= int64(v.bufSize) {
+		return v.buf[at : at+n], nil
+	}
+	if v.buf == nil {
+		v.buf = make([]byte, verifyBytes)
+	}
+	got, err := v.file.ReadAt(v.buf[:min(verifyBytes, v.limit-pos)], pos)
+	v.bufAt, v.bufSize = pos, got
+	if int64(got) >= n {
+		return v.buf[:n], nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		return nil, record.ErrShort
+	}
+	return nil, &readError{fmt.Errorf("read %s at %d: %w", v.path, pos, err)}
+}
+
+// baseAt is the base offset in the header at pos, or noOffset when there is none.
+func (v *verifier) baseAt(pos int64) int64 {
+	head, err := v.view(pos, record.HeaderBytes)
+	if err != nil {
+		return noOffset
+	}
+	return record.Batch(head).BaseOffset()
+}
+
+// readError is a failed read, which says nothing about the content.
+type readError struct{ error }
+
+func (e *readError) Unwrap() error { return e.error }
+
+func (v *verifier) bad(pos, offset int64, cause error) error {
+	var read *readError
+	if errors.As(cause, &read) {
+		return read.error
+	}
+	reason := cause.Error()
+	if allZero(v.header[:]) && !errors.Is(cause, record.ErrShort) {
+		reason = "zeros where a batch is due"
+	}
+	return &CorruptionError{Path: v.path, Pos: pos, Offset: offset, Reason: reason, Cause: cause}
+}
+
+func allZero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
