@@ -94,7 +94,7 @@ func (r *runner) suspect(file *tail.File, f tail.Found, now time.Time) (bool, er
 	if original == nil || original.file.ID() == f.ID || original.file.Offset() == 0 {
 		return false, nil
 	}
-	same, err := sameContent(original.file.Handle(), file.Handle(), f.Size)
+	same, err := looksCopied(original, file, f.Size)
 	if err != nil || !same {
 		delete(r.suspects, f.ID)
 		return false, err
@@ -109,6 +109,16 @@ func (r *runner) suspect(file *tail.File, f tail.Found, now time.Time) (bool, er
 	r.nextScan = now.Add(min(r.cfg.ScanInterval, r.cfg.RotateGrace/4))
 	r.enqueue(original)
 	return true, nil
+}
+
+// looksCopied says whether a file holds what was read of the original, or, while
+// it is shorter, what the original begins with. The original itself may have
+// been emptied a moment ago.
+func looksCopied(original *source, file *tail.File, size int64) (bool, error) {
+	if size >= original.file.Offset() {
+		return original.file.Position().Matches(file.Handle())
+	}
+	return sameContent(original.file.Handle(), file.Handle(), size)
 }
 
 // original returns the followed file that a file of this name would be a copy of.

@@ -47,8 +47,11 @@ func (r *runner) scan(now time.Time) {
 func (r *runner) measure() {
 	var deleted int64
 	for _, s := range r.sources {
-		if seen := s.file.Seen(); s.detached && seen.Links == 0 {
-			deleted += seen.Size
+		if !s.detached {
+			continue
+		}
+		if info, err := tail.InfoOf(s.file.Handle()); err == nil && info.Links == 0 {
+			deleted += info.Size
 		}
 	}
 	r.mu.Lock()

@@ -1,0 +1,440 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-io/sluice/agent/producer"
+	"github.com/sluice-io/sluice/pipelines"
+)
+
+// patience bounds what a test waits for.
+const patience = 20 * time.Second
+
+// stored is a record that the store took.
+type stored struct {
+	topic   string
+	value   string
+	key     string
+	headers map[string]string
+}
+
+// store is a destination that keeps what it is sent. Held, it acknowledges
+// nothing until it is let go.
+type store struct {
+	mu      sync.Mutex
+	records []stored
+	held    bool
+	waiting []*producer.Chunk
+	down    error
+	refuse  func(*producer.Record) error
+	made    []producer.TopicSpec
+	closed  bool
+}
+
+func (s *store) Prepare(_ context.Context, spec producer.TopicSpec) (producer.Topic, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down != nil {
+		return producer.Topic{}, s.down
+	}
+	s.made = append(s.made, spec)
+	return producer.Topic{Partitions: max(spec.Partitions, 1), RecordBytesMax: 1 << 20}, nil
+}
+
+func (s *store) Send(c *producer.Chunk) {
+	s.mu.Lock()
+	if s.held || s.closed {
+		s.waiting = append(s.waiting, c)
+		s.mu.Unlock()
+		return
+	}
+	s.take(c)
+	s.mu.Unlock()
+	c.Done()
+}
+
+func (s *store) take(c *producer.Chunk) {
+	for i := range c.Records {
+		r := &c.Records[i]
+		r.Err = nil
+		if s.refuse != nil {
+			r.Err = s.refuse(r)
+		}
+		if r.Err != nil {
+			continue
+		}
+		h := map[string]string{}
+		for _, x := range r.Headers {
+			h[x.Key] = string(x.Value)
+		}
+		s.records = append(s.records, stored{topic: r.Topic, value: string(r.Value), key: string(r.Key), headers: h})
+	}
+}
+
+func (s *store) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+}
+
+func (s *store) hold() {
+	s.mu.Lock()
+	s.held = true
+	s.mu.Unlock()
+}
+
+// letGo acknowledges what waits, in an order that is not that of sending.
+func (s *store) letGo() {
+	s.mu.Lock()
+	waiting := s.waiting
+	s.waiting, s.held = nil, false
+	for _, c := range waiting {
+		s.take(c)
+	}
+	s.mu.Unlock()
+	for _, c := range slices.Backward(waiting) {
+		c.Done()
+	}
+}
+
+func (s *store) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.records)
+}
+
+func (s *store) heldLines() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, c := range s.waiting {
+		n += len(c.Records)
+	}
+	return n
+}
+
+func (s *store) values() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]string, len(s.records))
+	for i, r := range s.records {
+		out[i] = r.value
+	}
+	return out
+}
+
+func (s *store) all() []stored {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.records)
+}
+
+// bench is a directory with an agent that follows it.
+type rig struct {
+	t     *testing.T
+	dir   string // logs
+	state string
+	yaml  string
+	cfg   Config
+	store *store
+	log   *lockedBuffer
+
+	agent *Agent
+	stop  func() error
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// newRig makes directories; DIR in the pipeline stands for that of the logs.
+func newRig(t *testing.T, yaml string) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: t.TempDir(), state: t.TempDir(), yaml: yaml, store: &store{}, log: &lockedBuffer{}}
+	r.cfg = Config{
+		CheckpointInterval: 20 * time.Millisecond, DrainTimeout: 200 * time.Millisecond,
+		ScanInterval: 50 * time.Millisecond, RotateGrace: 200 * time.Millisecond, LineIdle: 100 * time.Millisecond,
+		Hostname: "web-1",
+	}
+	t.Cleanup(func() {
+		if r.agent != nil {
+			r.halt()
+		}
+		if t.Failed() {
+			t.Logf("log:\n%s", r.log.String())
+		}
+	})
+	return r
+}
+
+const plainPipeline = `
+pipeline: test
+collect:
+  file: {include: ["DIR/*.log*"]}
+topic: {name: lines, partitions: 3}
+`
+
+func (r *rig) pipes() []*pipelines.Pipeline {
+	r.t.Helper()
+	pipes, err := pipelines.Parse("test.yaml", []byte(strings.ReplaceAll(r.yaml, "DIR", r.dir)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return pipes
+}
+
+func (r *rig) open() (*Agent, error) {
+	cfg := r.cfg
+	cfg.StateDir = r.state
+	cfg.Destination = func(*pipelines.Pipeline) (Destination, error) { return r.store, nil }
+	var out io.Writer = r.log
+	return New(slog.New(slog.NewTextHandler(out, nil)), nil, r.pipes(), cfg)
+}
+
+func (r *rig) start() {
+	r.t.Helper()
+	a, err := r.open()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.store.mu.Lock()
+	r.store.closed = false
+	r.store.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	r.agent = a
+	r.stop = func() error {
+		cancel()
+		return <-done
+	}
+}
+
+// halt drains and stops.
+func (r *rig) halt() {
+	r.t.Helper()
+	if err := r.stop(); err != nil {
+		r.t.Error(err)
+	}
+	r.checkAccount()
+	r.agent = nil
+}
+
+// once runs an agent that reads what is there.
+func (r *rig) once() {
+	r.t.Helper()
+	r.cfg.Once = true
+	a, err := r.open()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.store.closed = false
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := a.Run(ctx); err != nil {
+		r.t.Fatal(err)
+	}
+	if ctx.Err() != nil {
+		r.t.Fatal("the agent did not end by itself")
+	}
+	r.agent = a
+	r.checkAccount()
+	r.agent = nil
+	r.cfg.Once = false
+}
+
+// crash stops and puts the state back to what it was when it was called: what
+// the checkpoint held then is all the next start knows.
+func (r *rig) crash() {
+	r.t.Helper()
+	was := r.t.TempDir()
+	copyState(r.t, r.state, was)
+	r.store.mu.Lock()
+	r.store.closed = true // nothing is acknowledged from here on
+	r.store.mu.Unlock()
+	r.halt()
+	r.state = was
+	r.store.mu.Lock()
+	r.store.waiting = nil
+	r.store.mu.Unlock()
+}
+
+// copyState copies the checkpoint as a crash would leave it. It is replaced at
+// any moment, so one may be missing for a moment: then again.
+func copyState(t *testing.T, from, to string) {
+	t.Helper()
+	for range 1000 {
+		whole := false
+		for _, name := range []string{checkpointName, checkpointName + ".prev"} {
+			data, err := os.ReadFile(filepath.Join(from, name))
+			if errors.Is(err, os.ErrNotExist) {
+				_ = os.Remove(filepath.Join(to, name))
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(to, name), data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			whole = true
+		}
+		_, err := os.Stat(filepath.Join(from, checkpointName))
+		if whole || errors.Is(err, os.ErrNotExist) {
+			return
+		}
+	}
+}
+
+func (r *rig) checkAccount() {
+	r.t.Helper()
+	for _, a := range r.agent.Accounts() {
+		if !a.Balanced() {
+			r.t.Errorf("account does not add up: %+v", a)
+		}
+	}
+}
+
+func (r *rig) account() Account {
+	r.t.Helper()
+	a := r.agent.Accounts()[0]
+	if !a.Balanced() {
+		r.t.Errorf("account does not add up: %+v", a)
+	}
+	return a
+}
+
+func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }
+
+// write appends to a file.
+func (r *rig) write(name, text string) {
+	r.t.Helper()
+	f, err := os.OpenFile(r.path(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := f.WriteString(text); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// rewrite truncates and writes, as a shell's > does.
+func (r *rig) rewrite(name, text string) {
+	r.t.Helper()
+	if err := os.WriteFile(r.path(name), []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) rename(from, to string) {
+	r.t.Helper()
+	if err := os.Rename(r.path(from), r.path(to)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) remove(name string) {
+	r.t.Helper()
+	if err := os.Remove(r.path(name)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// eventually waits for a condition on what a running agent does.
+func (r *rig) eventually(what string, ok func() bool) {
+	r.t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline.C:
+			r.t.Fatalf("not in %s: %s; stored %d: %.2000q; account %+v", patience, what, r.store.count(), r.store.values(), r.agent.Accounts())
+		case <-tick.C:
+		}
+	}
+}
+
+// steady says that something holds for a while.
+func (r *rig) steady(what string, d time.Duration, ok func() bool) {
+	r.t.Helper()
+	deadline := time.NewTimer(d)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if !ok() {
+			r.t.Fatalf("no longer: %s; stored %.2000q", what, r.store.values())
+		}
+		select {
+		case <-deadline.C:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// wants waits until exactly these lines are stored, in whatever order between
+// files.
+func (r *rig) wants(lines ...string) {
+	r.t.Helper()
+	r.eventually(fmt.Sprintf("%d lines", len(lines)), func() bool { return r.store.count() >= len(lines) })
+	got := r.store.values()
+	want := slices.Clone(lines)
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		r.t.Fatalf("stored %.4000q, want %.4000q", got, want)
+	}
+}
+
+func (r *rig) settled() {
+	r.t.Helper()
+	r.eventually("a checkpoint of all", func() bool {
+		a := r.account()
+		if a.InFlight.Lines > 0 || a.LagBytes > 0 {
+			return false
+		}
+		for _, x := range r.agent.runners {
+			x.mu.Lock()
+			dirty := x.dirty
+			x.mu.Unlock()
+			if dirty {
+				return false
+			}
+		}
+		return true
+	})
+	// dirty is cleared before the file is written: wait for the write.
+	before := r.agent.written.Load()
+	r.eventually("the checkpoint is written", func() bool { return r.agent.written.Load() > before })
+}
