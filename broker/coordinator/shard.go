@@ -40,19 +40,6 @@ const (
 	Failed
 )
 
-func (s State) String() string {
-	switch s {
-	case Loading:
-		return "loading"
-	case Active:
-		return "active"
-	case Failed:
-		return "failed"
-	default:
-		return "resigned"
-	}
-}
-
 // Shard drives one Machine over one partition. It is safe for concurrent use.
 type Shard[M Machine] struct {
 	log        *slog.Logger

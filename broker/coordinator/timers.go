@@ -51,9 +51,6 @@ func (ts *Timers) Expire(now time.Time, out *Actions) {
 	}
 }
 
-// IsSet says whether t is going to fire.
-func (t *Timer) IsSet() bool { return t.index > 0 }
-
 type timerHeap []*Timer
 
 func (h timerHeap) Len() int           { return len(h) }

@@ -316,6 +316,44 @@ func TestDeleteManyOffsets(t *testing.T) {
 	}
 }
 
+// What is committed again while expired offsets are removed in several batches stays.
+func TestExpiryLeavesWhatWasCommittedAgain(t *testing.T) {
+	f := newFixture(t, Config{OffsetsRetention: time.Hour, RetentionCheckInterval: 2 * time.Hour})
+	for range 2 {
+		var cs []Commit
+		for p := range int32(1500) {
+			cs = append(cs, Commit{Topic: "t", Partition: p, Offset: 1})
+		}
+		f.commit(CommitRequest{Group: "g", Generation: -1, Commits: cs}).get()
+	}
+	f.log.held = true
+	f.clock.advance(2 * time.Hour)
+	again := f.commit(CommitRequest{Group: "g", Generation: -1, Commits: []Commit{{Topic: "t", Partition: 1400, Offset: 2}}})
+	f.wantErr("commit to a group that is going", again.get().Err, ErrUnavailable)
+	f.log.held = false
+	f.log.commit()
+
+	f.commit(oneCommit("h", "", -1, 1)).get()
+	var cs []Commit
+	for p := range int32(1500) {
+		cs = append(cs, Commit{Topic: "u", Partition: p, Offset: 1})
+	}
+	f.commit(CommitRequest{Group: "h", Generation: -1, Commits: cs}).get()
+	f.clock.advance(90 * time.Minute)
+	f.commit(oneCommit("h", "", -1, 2)).get() // keeps the group
+	f.log.held = true
+	f.clock.advance(30 * time.Minute)
+	f.commit(CommitRequest{Group: "h", Generation: -1, Commits: []Commit{{Topic: "u", Partition: 1400, Offset: 2}}})
+	f.log.held = false
+	f.log.commit()
+	for _, when := range []string{"live", "replayed"} {
+		if a, b, c := f.offset("h", "u", 0), f.offset("h", "u", 1400), f.offset("h", "u", 1499); a != -1 || b != 2 || c != -1 {
+			t.Errorf("%s: offsets %d, %d, %d, want -1, 2, -1", when, a, b, c)
+		}
+		f.elect(f.log.prefix(f.log.end))
+	}
+}
+
 func TestDeletedTopicTakesItsOffsets(t *testing.T) {
 	f := newFixture(t, Config{})
 	ids, gen := f.stableGroup(joinRequest("g"), 1)

@@ -240,6 +240,29 @@ func TestGroupSizeWhileRebalancing(t *testing.T) {
 	f.wantErr("second", b.get().Err, nil)
 }
 
+// A member for which there is no room when it rejoins, because the limit was lowered, is out.
+func TestLoadedGroupIsTooLarge(t *testing.T) {
+	f := newFixture(t, Config{InitialRebalanceDelay: time.Second})
+	ids, gen := f.stableGroup(joinRequest("g"), 3)
+	log := f.log.prefix(f.log.end)
+	f.c = f.newCoordinator(Config{MembersMax: 2, InitialRebalanceDelay: time.Second})
+	f.elect(log)
+	f.wantErr("heartbeat", f.heartbeat("g", ids[0], gen), ErrRebalanceInProgress)
+	var waits []*waiting[JoinResponse]
+	for _, id := range ids {
+		req := joinRequest("g")
+		req.MemberID = id
+		waits = append(waits, f.join(req))
+	}
+	f.wantErr("the last", waits[2].get().Err, ErrGroupFull)
+	f.clock.advance(time.Minute)
+	for _, w := range waits[:2] {
+		if got := w.get(); got.Err != nil || got.Generation != gen+1 {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
 func staticRequest(instance string) JoinRequest {
 	req := joinRequest("g")
 	req.InstanceID = instance

@@ -47,11 +47,10 @@ func TestRebalanceTimeout(t *testing.T) {
 	req.MemberID = ids[1]
 	follower := f.join(req)
 	for range 6 {
+		f.clock.advance(10*time.Second - time.Nanosecond)
 		follower.mustWait()
 		f.wantErr("slow leader", f.heartbeat("g", ids[0], gen), ErrRebalanceInProgress)
-		f.clock.advance(10*time.Second - time.Nanosecond)
 	}
-	follower.mustWait()
 	f.clock.advance(time.Second)
 	if got := follower.get(); got.Generation != gen+1 || got.Leader != ids[1] || len(got.Members) != 2 {
 		t.Errorf("follower: %+v", got)
@@ -77,6 +76,23 @@ func TestStaticMemberNeedNotRejoin(t *testing.T) {
 	if got := w.get(); got.Leader != ids[1] || len(got.Members) != 2 {
 		t.Errorf("%+v", got)
 	}
+}
+
+// When nobody rejoins, static members are waited for until their sessions end, and then the group is empty.
+func TestNobodyRejoins(t *testing.T) {
+	f := newFixture(t, Config{InitialRebalanceDelay: time.Second})
+	req := staticRequest("a")
+	req.SessionTimeout = 3 * time.Minute
+	a := f.join(req)
+	_, b := f.joinWithID(joinRequest("g"))
+	f.clock.advance(2 * time.Second)
+	f.syncAll("g", []string{a.get().MemberID, b.get().MemberID}, 1)
+	f.clock.advance(10 * time.Second) // b's session
+	f.wantState("g", preparingRebalance)
+	f.clock.advance(130 * time.Second) // two rebalance timeouts
+	f.wantState("g", preparingRebalance)
+	f.clock.advance(time.Minute) // a's session
+	f.wantState("g", empty)
 }
 
 // Members that joined and never ask for their assignment are out after the rebalance timeout.
