@@ -1,15 +1,17 @@
 package api
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/sluice-io/sluice/broker/cluster"
+	"github.com/sluice-io/sluice/broker/coordinator/group"
 	"github.com/sluice-io/sluice/broker/replica"
 	"github.com/sluice-io/sluice/broker/server"
 )
@@ -29,6 +31,11 @@ type Config struct {
 	// OffsetsTopicPartitions is how many partitions the offsets topic is made
 	// with (offsets.topic.num.partitions). Zero means 50.
 	OffsetsTopicPartitions int32
+	// OffsetsTopicReplicationFactor is how many replicas they get, at most one for each live broker
+	// (offsets.topic.replication.factor). Zero means 3.
+	OffsetsTopicReplicationFactor int16
+	// RefuseTopicDeletion is the contrary of delete.topic.enable.
+	RefuseTopicDeletion bool
 	// FetchMaxBytes limits the record bytes of one Fetch response
 	// (fetch.max.bytes). Zero means 55 MiB, as in Kafka.
 	FetchMaxBytes int32
@@ -41,6 +48,12 @@ type Deps struct {
 	// Image returns the current picture of the cluster, nil while there is none.
 	Image      func() *cluster.Image
 	Partitions *replica.Partitions
+	// Controller makes the offsets topic when the first group asks for its coordinator.
+	Controller *cluster.Controller
+	// Groups is the group coordinator.
+	Groups *group.Coordinator
+	// Properties are this broker's settings, for those who ask for them.
+	Properties []Property
 	// Now is the broker's clock. Nil means time.Now.
 	Now func() time.Time
 	// AfterFunc calls a function after a while, on a goroutine of its own, and
@@ -52,8 +65,14 @@ type Deps struct {
 // server.Handler and safe for concurrent use.
 type API struct {
 	Deps
-	cfg    Config
-	routes [maxKey + 1]route
+	cfg     Config
+	routes  [maxKey + 1]route
+	metrics *metrics
+
+	produces  producePool
+	fetches   fetchWaits
+	producers producerIDs
+	draining  atomic.Bool
 }
 
 // maxKey is the largest API key that can have a route.
@@ -72,10 +91,12 @@ type route struct {
 	// raw serves a request from its body instead, for the requests where
 	// decoding would dominate the cost. One of the two is set.
 	raw func(*API, *server.Request)
+	// flexible is the first version with tagged fields; New sets it.
+	flexible int16
 }
 
-// sync adapts a function that returns its answer to a handler.
-func sync[R kmsg.Request](fn func(*API, *server.Request, R) kmsg.Response) handler {
+// direct adapts a function that returns its answer to a handler.
+func direct[R kmsg.Request](fn func(*API, *server.Request, R) kmsg.Response) handler {
 	return func(a *API, r *server.Request, req kmsg.Request) {
 		reply(r, fn(a, r, req.(R)))
 	}
@@ -103,25 +124,86 @@ func New(deps Deps, cfg Config) *API {
 	if deps.AfterFunc == nil {
 		deps.AfterFunc = func(d time.Duration, fn func()) func() bool { return time.AfterFunc(d, fn).Stop }
 	}
-	a := &API{Deps: deps, cfg: cfg}
-	for _, routes := range [][]route{dataRoutes()} {
+	if cfg.FetchMaxBytes <= 0 {
+		cfg.FetchMaxBytes = defaultFetchMaxBytes
+	}
+	a := &API{Deps: deps, cfg: cfg, metrics: newMetrics(deps.Registerer)}
+	for _, routes := range [][]route{dataRoutes(), topicRoutes(), groupRoutes()} {
 		for _, rt := range routes {
+			rt.flexible = flexibleFrom(rt.key)
 			a.routes[rt.key] = rt
 		}
 	}
 	return a
 }
 
-// dataRoutes are the requests of the data path.
+// dataRoutes are the requests of the data path, in the versions of Kafka 4.4.
 func dataRoutes() []route {
+	return []route{
+		{key: keyApiVersions, min: 0, max: 5, handle: async(apiVersions)},
+		// Versions 0 to 2 are only advertised: librdkafka before 2.1 takes
+		// their absence for a broker that knows no compression.
+		{key: keyProduce, min: 0, max: 13, raw: produce},
+		{key: keyFetch, min: 4, max: 18, raw: fetchRecords},
+		{key: keyListOffsets, min: 1, max: 11, handle: direct(listOffsets)},
+		{key: keyOffsetForLeaderEpoch, min: 2, max: 4, handle: direct(offsetForLeaderEpoch)},
+		{key: keyInitProducerID, min: 0, max: 5, handle: direct(initProducerID)},
+	}
+}
+
+// API keys of the data path.
+const (
+	keyProduce              = 0
+	keyFetch                = 1
+	keyListOffsets          = 2
+	keyApiVersions          = 18
+	keyInitProducerID       = 22
+	keyOffsetForLeaderEpoch = 23
+)
+
+const (
+	// otherBytesMax limits every request that carries no records. Decoded, such
+	// a request takes several times its size.
+	otherBytesMax = 16 << 20
+	// defaultFetchMaxBytes is Kafka's.
+	defaultFetchMaxBytes = 55 << 20
+)
+
+// flexibleFrom returns the first flexible version of a request, past all
+// versions if there is none.
+func flexibleFrom(key int16) int16 {
+	req := kmsg.RequestForKey(key)
+	for v := int16(0); v <= req.MaxVersion(); v++ {
+		if req.SetVersion(v); req.IsFlexible() {
+			return v
+		}
+	}
+	return req.MaxVersion() + 1
+}
+
+// Name returns the name of a request kind, for metrics and logs.
+func Name(key int16) string { return kmsg.NameForKey(key) }
+
+// Flexible tells whether a request's header has tagged fields.
+func (a *API) Flexible(key, version int16) bool {
+	rt := a.routeOf(key)
+	return rt != nil && version >= rt.flexible
+}
+
+// Check refuses requests that are not served, or too large for what they are,
+// from their first bytes.
+func (a *API) Check(key, version int16, bytes int) error {
+	if _, err := a.route(key, version); err != nil {
+		return err
+	}
+	if key != keyProduce && bytes > otherBytesMax {
+		return fmt.Errorf("%w: %s of %d bytes, at most %d are allowed", errMalformed, Name(key), bytes, otherBytesMax)
+	}
 	return nil
 }
 
-// errUnsupported closes the connection of a client that sends what was never advertised.
-var errUnsupported = errors.New("unsupported request")
-
-// route returns the entry of a request, nil if it is not served in that version.
-func (a *API) route(key, version int16) *route {
+// routeOf returns the entry of a request kind, nil if it is not served.
+func (a *API) routeOf(key int16) *route {
 	if key < 0 || key > maxKey {
 		return nil
 	}
@@ -129,28 +211,93 @@ func (a *API) route(key, version int16) *route {
 	if rt.handle == nil && rt.raw == nil {
 		return nil
 	}
-	if version < rt.min || version > rt.max {
-		return nil
-	}
 	return rt
+}
+
+// route returns the entry of a request. ApiVersions is served in any version,
+// so that a newer client learns which ones there are.
+func (a *API) route(key, version int16) (*route, error) {
+	rt := a.routeOf(key)
+	inRange := rt != nil && version >= rt.min && version <= rt.max
+	if !inRange && !(rt != nil && key == keyApiVersions) {
+		return nil, fmt.Errorf("%w: %s (key %d) version %d", errUnsupported, Name(key), key, version)
+	}
+	return rt, nil
 }
 
 // Handle starts one request.
 func (a *API) Handle(r *server.Request) {
-	rt := a.route(r.Key, r.Version)
-	if rt == nil {
-		r.Fail(fmt.Errorf("%w: key %d (%s) version %d", errUnsupported, r.Key, kmsg.NameForKey(r.Key), r.Version))
-		return
-	}
-	if rt.raw != nil {
+	rt, err := a.route(r.Key, r.Version)
+	switch {
+	case err != nil:
+		r.Fail(err)
+	case r.Version > rt.max:
+		apiVersionsFallback(a, r)
+	case rt.raw != nil:
 		rt.raw(a, r)
-		return
+	default:
+		a.handle(rt, r)
 	}
+}
+
+func (a *API) handle(rt *route, r *server.Request) {
 	req := kmsg.RequestForKey(r.Key)
 	req.SetVersion(r.Version)
 	if err := req.ReadFrom(r.Body); err != nil {
-		r.Fail(fmt.Errorf("decode %s version %d: %w", kmsg.NameForKey(r.Key), r.Version, err))
+		r.Fail(fmt.Errorf("%w: %s version %d: %w", errMalformed, Name(r.Key), r.Version, err))
 		return
 	}
 	rt.handle(a, r, req)
+}
+
+// Drain ends the waits for records, now and from now on: each fetch is answered
+// with what there is. Call it before shutting down the server, which waits for
+// every answer.
+func (a *API) Drain() {
+	a.draining.Store(true)
+	a.fetches.expireAll()
+}
+
+// find returns the partition that a request names, by id if byID is set, or the
+// code that refuses it.
+func (a *API) find(name string, id cluster.TopicID, byID bool, partition int32) (*replica.Partition, int16) {
+	var p *replica.Partition
+	if byID {
+		p = a.Partitions.GetByID(id, partition)
+	} else {
+		p = a.Partitions.Get(name, partition)
+	}
+	if p != nil {
+		return p, 0
+	}
+	return nil, a.absent(name, id, byID, partition)
+}
+
+// absent tells why a partition is not on this node.
+func (a *API) absent(name string, id cluster.TopicID, byID bool, partition int32) int16 {
+	im := a.Image()
+	t := im.Topic(name)
+	if byID {
+		t = im.TopicByID(id)
+	}
+	switch {
+	case t == nil && byID:
+		return kerr.UnknownTopicID.Code
+	case t == nil || partition < 0 || int(partition) >= len(t.Partitions):
+		return kerr.UnknownTopicOrPartition.Code
+	}
+	return kerr.NotLeaderForPartition.Code
+}
+
+// leaderOf returns who leads a partition, as far as this node knows.
+func (a *API) leaderOf(name string, id cluster.TopicID, byID bool, partition int32) (leader, epoch int32) {
+	im := a.Image()
+	t := im.Topic(name)
+	if byID {
+		t = im.TopicByID(id)
+	}
+	if t == nil || partition < 0 || int(partition) >= len(t.Partitions) {
+		return -1, -1
+	}
+	return t.Partitions[partition].Leader, t.Partitions[partition].LeaderEpoch
 }

@@ -1,0 +1,466 @@
+package api
+
+// Produce, versions 3 to 13; 0 to 2 are advertised and refused.
+//
+//	3   transactional id; one batch of format 2 per partition
+//	5   log start offset in the answer
+//	7   zstd is allowed (KIP-110)
+//	8   bad records are named (KIP-467)
+//	9   flexible
+//	10  the current leader in the answer of a wrong one (KIP-951)
+//	12  transactions without AddPartitionsToTxn (KIP-890)
+//	13  topic ids instead of names (KIP-516)
+//
+// The request is decoded, checked and appended without an allocation per
+// record or partition. The batches are written as they came: only the base
+// offset and leader epoch change, in place.
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/sluice-io/sluice/broker/cluster"
+	"github.com/sluice-io/sluice/broker/replica"
+	"github.com/sluice-io/sluice/broker/server"
+	"github.com/sluice-io/sluice/internal/record"
+)
+
+const (
+	produceVersionMin = 3
+	acksNone          = 0
+	acksLeader        = 1
+	acksAll           = -1
+)
+
+// produceRequest is a decoded request with what became of each partition. Its
+// strings and byte slices alias the body.
+type produceRequest struct {
+	version       int16
+	acks          int16
+	timeout       time.Duration
+	transactional bool
+	topics        []produceTopic
+	parts         []producePart
+}
+
+type produceTopic struct {
+	name  string
+	id    cluster.TopicID
+	parts int // how many of produceRequest.parts belong to it
+}
+
+type producePart struct {
+	index   int32
+	records []byte
+
+	partition *replica.Partition
+	code      int16
+	message   string
+	bad       []record.RecordError
+	base      int64
+	last      int64
+	time      int64 // log append time, -1 if the producer's times stand
+	start     int64
+}
+
+// producePool keeps decoded requests and the checkers' buffers.
+type producePool struct{ requests, checkers sync.Pool }
+
+func (pp *producePool) request() *produceRequest {
+	if q, ok := pp.requests.Get().(*produceRequest); ok {
+		return q
+	}
+	return new(produceRequest)
+}
+
+// recycle gives q back; nothing of it may be in use.
+func (pp *producePool) recycle(q *produceRequest) {
+	clear(q.topics)
+	clear(q.parts)
+	q.topics, q.parts = q.topics[:0], q.parts[:0]
+	pp.requests.Put(q)
+}
+
+func (pp *producePool) checker() *checker {
+	if c, ok := pp.checkers.Get().(*checker); ok {
+		return c
+	}
+	return newChecker()
+}
+
+func produce(a *API, r *server.Request) {
+	if r.Version < produceVersionMin {
+		r.Fail(fmt.Errorf("%w: Produce version %d, the least is %d", errUnsupported, r.Version, produceVersionMin))
+		return
+	}
+	q := a.produces.request()
+	defer a.produces.recycle(q)
+	if err := q.decode(r.Version, r.Body); err != nil {
+		r.Fail(err)
+		return
+	}
+	a.appendAll(q)
+	if q.acks == acksNone {
+		a.endUnacknowledged(r, q)
+		return
+	}
+	resp, codesAt := a.encodeProduce(q)
+	if q.acks == acksAll && q.appended() {
+		a.awaitCommit(r, q, resp, codesAt)
+		return
+	}
+	r.Respond(produceResponse(r.Version, resp))
+}
+
+func produceResponse(version int16, b []byte) server.Response {
+	return server.Response{Parts: []server.Part{{Bytes: b}}, Flexible: version >= 9}
+}
+
+// endUnacknowledged ends an acks=0 request. The client is not told of an error
+// but by the end of its connection.
+func (a *API) endUnacknowledged(r *server.Request, q *produceRequest) {
+	for i := range q.parts {
+		if p := &q.parts[i]; p.code != 0 {
+			r.Fail(fmt.Errorf("produce with acks=0 to partition %d: %w: %s", p.index, kerr.ErrorForCode(p.code), p.message))
+			return
+		}
+	}
+	r.NoResponse()
+}
+
+// decode reads a request.
+func (q *produceRequest) decode(version int16, body []byte) error {
+	d := reader{b: body, flexible: version >= 9}
+	q.version = version
+	_, q.transactional = d.str()
+	q.acks = d.int16()
+	q.timeout = time.Duration(d.int32()) * time.Millisecond
+	for range d.array(1) {
+		q.decodeTopic(&d)
+	}
+	d.tags()
+	return d.err()
+}
+
+func (q *produceRequest) decodeTopic(d *reader) {
+	var t produceTopic
+	if q.version >= 13 {
+		t.id = d.uuid()
+	} else {
+		t.name, _ = d.str()
+	}
+	t.parts = d.array(5)
+	for range t.parts {
+		q.parts = append(q.parts, producePart{index: d.int32(), records: d.bytes()})
+		d.tags()
+	}
+	d.tags()
+	q.topics = append(q.topics, t)
+}
+
+// appendAll checks and appends every partition's batch.
+func (a *API) appendAll(q *produceRequest) {
+	now := a.Now()
+	c := a.produces.checker()
+	defer a.produces.checkers.Put(c)
+	parts := q.parts
+	for i := range q.topics {
+		t := &q.topics[i]
+		for j := range t.parts {
+			parts[j].refuse(0, "")
+			a.appendPart(c, q, t, &parts[j], now)
+		}
+		parts = parts[t.parts:]
+	}
+}
+
+func (p *producePart) refuse(code int16, message string) {
+	p.code, p.message = code, message
+	p.base, p.last, p.time, p.start = -1, -1, -1, -1
+}
+
+// fail refuses with an error's code and text.
+func (p *producePart) fail(err error) {
+	p.refuse(dataCode(err), err.Error())
+	var invalid *record.InvalidRecordError
+	if errors.As(err, &invalid) {
+		p.bad = invalid.Records
+		if len(p.bad) == 0 && invalid.Index >= 0 {
+			p.bad = []record.RecordError{{Index: invalid.Index, Reason: invalid.Reason}}
+		}
+	}
+}
+
+func (a *API) appendPart(c *checker, q *produceRequest, t *produceTopic, p *producePart, now time.Time) {
+	if code, message := q.refuses(); code != 0 {
+		p.refuse(code, message)
+		return
+	}
+	var code int16
+	if p.partition, code = a.find(t.name, t.id, q.version >= 13, p.index); code != 0 {
+		p.refuse(code, "")
+		return
+	}
+	if cluster.IsInternal(p.partition.Topic()) {
+		p.refuse(kerr.InvalidTopicException.Code, "internal topics are written by brokers only")
+		return
+	}
+	if err := a.appendBatch(c, q, p, now); err != nil {
+		p.fail(err)
+	}
+}
+
+// refuses tells whether the request as a whole asks for what there is not.
+func (q *produceRequest) refuses() (int16, string) {
+	switch {
+	case q.acks < acksAll || q.acks > acksLeader:
+		return kerr.InvalidRequiredAcks.Code, ""
+	case q.transactional:
+		return kerr.InvalidTxnState.Code, "transactions are not supported"
+	}
+	return 0, ""
+}
+
+func (a *API) appendBatch(c *checker, q *produceRequest, p *producePart, now time.Time) error {
+	cfg := p.partition.Config()
+	batch, err := c.check(p.records, q.version, cfg, now)
+	if err != nil {
+		return err
+	}
+	minISR := 0
+	if q.acks == acksAll {
+		minISR = cfg.MinInSync
+	}
+	done, err := p.partition.Append(batch, minISR, now)
+	if err != nil {
+		a.logAppendError(p, err)
+		return err
+	}
+	p.base, p.last, p.time = done.First, done.Last, done.LogAppendTime
+	p.start = p.partition.Log().StartOffset()
+	if !done.Duplicate {
+		m := a.metrics.topic(p.partition.Topic())
+		m.bytesIn.Add(float64(len(batch)))
+		m.recordsIn.Add(float64(batch.Count()))
+	}
+	return nil
+}
+
+// logAppendError logs what is the broker's trouble, not the producer's.
+func (a *API) logAppendError(p *producePart, err error) {
+	switch dataCode(err) {
+	case kerr.KafkaStorageError.Code, kerr.UnknownServerError.Code, kerr.CorruptMessage.Code:
+		a.Log.Error("append", "topic", p.partition.Topic(), "partition", p.index, "err", err)
+	}
+}
+
+// appended tells whether anything was appended that a producer may wait for.
+func (q *produceRequest) appended() bool {
+	for i := range q.parts {
+		if q.parts[i].code == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// encodeProduce encodes the answer. codesAt has where each partition's error
+// code is, for those that turn out otherwise.
+func (a *API) encodeProduce(q *produceRequest) (b []byte, codesAt []int) {
+	w := writer{b: make([]byte, 0, q.encodedBytes()), flexible: q.version >= 9}
+	if q.acks == acksAll {
+		codesAt = make([]int, 0, len(q.parts))
+	}
+	w.array(len(q.topics))
+	parts := q.parts
+	misled := false
+	for i := range q.topics {
+		t := &q.topics[i]
+		if q.version >= 13 {
+			w.b = append(w.b, t.id[:]...)
+		} else {
+			w.str(t.name)
+		}
+		w.array(t.parts)
+		for j := range t.parts {
+			if codesAt != nil {
+				codesAt = append(codesAt, len(w.b)+4)
+			}
+			misled = a.encodeProducePart(&w, q.version, t, &parts[j]) || misled
+		}
+		parts = parts[t.parts:]
+		w.tags()
+	}
+	w.int32(0) // throttle time
+	a.encodeEndpoints(&w, misled && q.version >= 10)
+	return w.b, codesAt
+}
+
+func (q *produceRequest) encodedBytes() int {
+	n := 32
+	for i := range q.topics {
+		n += 24 + len(q.topics[i].name)
+	}
+	for i := range q.parts {
+		n += 48 + len(q.parts[i].message)
+	}
+	return n
+}
+
+// encodeProducePart tells whether the answer sends the client to another leader.
+func (a *API) encodeProducePart(w *writer, version int16, t *produceTopic, p *producePart) (misled bool) {
+	w.int32(p.index)
+	w.int16(p.code)
+	w.int64(p.base)
+	w.int64(p.time)
+	if version >= 5 {
+		w.int64(p.start)
+	}
+	if version >= 8 {
+		w.array(len(p.bad))
+		for _, bad := range p.bad {
+			w.int32(int32(bad.Index))
+			w.nullableStr(bad.Reason)
+			w.tags()
+		}
+		w.nullableStr(p.message)
+	}
+	if version >= 10 && p.code == kerr.NotLeaderForPartition.Code {
+		leader, epoch := a.leaderOf(t.name, t.id, version >= 13, p.index)
+		w.currentLeader(0, leader, epoch)
+		return true
+	}
+	w.tags()
+	return false
+}
+
+// produceWait answers a produce when its records are committed. It is the one
+// waiter of all its partitions.
+type produceWait struct {
+	r       *server.Request
+	version int16
+
+	mu      sync.Mutex
+	resp    []byte
+	parts   []commitWait
+	pending int  // parts that are not decided
+	done    bool // answered, or the client has gone
+	stop    func() bool
+}
+
+// commitWait is the wait for one partition. codeAt is where its code is in the
+// response; waiters find it by the Wait.
+type commitWait struct {
+	replica.Wait
+	partition *replica.Partition
+	codeAt    int
+	decided   bool
+}
+
+// awaitCommit answers when the high watermarks have passed the appended
+// records. It is called with the request's body in place and gives it up.
+func (a *API) awaitCommit(r *server.Request, q *produceRequest, resp []byte, codesAt []int) {
+	w := &produceWait{r: r, version: q.version, resp: resp}
+	for i := range q.parts {
+		p := &q.parts[i]
+		if p.code == 0 && p.partition.HighWatermark() <= p.last {
+			w.parts = append(w.parts, commitWait{
+				Wait:      replica.Wait{Waiter: w, Mark: replica.HighWatermark, Offset: p.last + 1},
+				partition: p.partition,
+				codeAt:    codesAt[i],
+			})
+		}
+	}
+	if len(w.parts) == 0 {
+		r.Respond(produceResponse(q.version, resp))
+		return
+	}
+	timeout := q.timeout
+	r.ReleaseBody()
+	w.start(a, timeout)
+}
+
+func (w *produceWait) start(a *API, timeout time.Duration) {
+	w.mu.Lock()
+	w.pending = len(w.parts)
+	w.stop = a.AfterFunc(timeout, w.expire)
+	w.mu.Unlock()
+	for i := range w.parts {
+		p := &w.parts[i]
+		if !p.partition.Await(&p.Wait) {
+			w.Fire(&p.Wait, p.partition.Err())
+		}
+	}
+	w.r.OnGone(w.gone)
+}
+
+// Fire implements replica.Waiter.
+func (w *produceWait) Fire(wait *replica.Wait, err error) {
+	w.mu.Lock()
+	for i := range w.parts {
+		if p := &w.parts[i]; &p.Wait == wait && !p.decided && !w.done {
+			p.decide(w.resp, dataCode(err))
+			w.pending--
+		}
+	}
+	last := w.pending == 0 && !w.done
+	w.done = w.done || last
+	w.mu.Unlock()
+	if last {
+		w.end()
+	}
+}
+
+// decide sets the code in the response. The offsets stay: the records are in
+// the log, whether or not they get committed.
+func (p *commitWait) decide(resp []byte, code int16) {
+	p.decided = true
+	resp[p.codeAt], resp[p.codeAt+1] = byte(uint16(code)>>8), byte(code)
+}
+
+// expire answers that the time is over for what is not committed yet.
+func (w *produceWait) expire() {
+	w.mu.Lock()
+	if w.done {
+		w.mu.Unlock()
+		return
+	}
+	w.done = true
+	for i := range w.parts {
+		if p := &w.parts[i]; !p.decided {
+			p.decide(w.resp, kerr.RequestTimedOut.Code)
+		}
+	}
+	w.mu.Unlock()
+	w.end()
+}
+
+// gone ends the wait of a client that has left.
+func (w *produceWait) gone() {
+	w.mu.Lock()
+	done := w.done
+	w.done = true
+	w.mu.Unlock()
+	if done {
+		return
+	}
+	w.forget()
+	w.r.NoResponse()
+}
+
+// end answers; it is called once, by who set done.
+func (w *produceWait) end() {
+	w.forget()
+	w.r.Respond(produceResponse(w.version, w.resp))
+}
+
+func (w *produceWait) forget() {
+	w.stop()
+	for i := range w.parts {
+		w.parts[i].partition.Forget(&w.parts[i].Wait)
+	}
+}
