@@ -1,9 +1,6 @@
 package pipelines
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // Stage is one step of `process`.
 type Stage interface {
@@ -232,57 +229,4 @@ func (s *SetStage) follow(k *knownFields) {
 	for _, f := range s.Fields {
 		k.set(f.Name, k.kindOf(f.Expr))
 	}
-}
-
-// knownFields are the fields that events have at one point of a pipeline, as
-// far as the file says.
-type knownFields struct {
-	parsed   bool // events, not raw lines
-	complete bool // no other fields than these
-	names    []string
-	kinds    []Kind // KindNull: not known
-}
-
-func (k *knownFields) set(name string, kind Kind) {
-	if i := slices.Index(k.names, name); i >= 0 {
-		k.kinds[i] = kind
-		return
-	}
-	k.names = append(k.names, name)
-	k.kinds = append(k.kinds, kind)
-}
-
-func (k *knownFields) clone() knownFields {
-	c := *k
-	c.names, c.kinds = slices.Clone(k.names), slices.Clone(k.kinds)
-	return c
-}
-
-// kindOf is the kind of an expression's values when it is a name or a constant.
-func (k *knownFields) kindOf(s *Source) Kind {
-	x, err := s.compile()
-	switch {
-	case err != nil:
-		return KindNull
-	case x.fixed != nil:
-		return x.fixed.kind
-	case x.ref != nil:
-		return k.kindOfName(x.ref)
-	case x.quick != nil:
-		return KindBool
-	}
-	return KindNull
-}
-
-func (k *knownFields) kindOfName(r *reference) Kind {
-	if kind, ok := reserved[r.key]; ok {
-		return kind
-	}
-	if i := slices.Index(k.names, r.name); i >= 0 && !r.header {
-		return k.kinds[i]
-	}
-	if r.header || !k.parsed || r.name == "host" && k.complete {
-		return KindString
-	}
-	return KindNull
 }

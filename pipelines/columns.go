@@ -49,7 +49,7 @@ func (s *SinkSpec) NewColumnsNamed(names []string) (*Columns, error) {
 // nameExpression is an expression that is the field of that name, also when
 // the name is no identifier.
 func nameExpression(name string) string {
-	if x, err := (&Source{Text: name}).compile(); err == nil && x.ref != nil && x.ref.key == name {
+	if x, err := (&Source{Text: name}).compile(); err == nil && x.ref != nil && x.ref.key == name && !x.ref.header {
 		return name
 	}
 	return "$env[" + strconv.Quote(name) + "]"

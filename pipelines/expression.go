@@ -389,8 +389,8 @@ type nameError struct {
 	suggestion string
 }
 
-// nameVisitor finds the names an expression uses and turns headers.NAME into
-// one name, so that the map of all headers need not be made.
+// nameVisitor finds the names an expression uses and turns headers.NAME and
+// $env["NAME"] into one name, so that the map of all of them need not be made.
 type nameVisitor struct {
 	used     map[string]int // how often
 	first    map[string]int // where, in characters
@@ -406,9 +406,7 @@ func newNameVisitor() *nameVisitor {
 func (v *nameVisitor) Visit(node *ast.Node) {
 	switch n := (*node).(type) {
 	case *ast.IdentifierNode:
-		if v.used[n.Value]++; v.used[n.Value] == 1 {
-			v.first[n.Value] = n.Location().From
-		}
+		v.use(n.Value, n.Location().From)
 	case *ast.VariableDeclaratorNode:
 		v.declared[n.Name] = true
 	case *ast.MemberNode:
@@ -441,16 +439,33 @@ func (s *Source) names() []usedName {
 	return out
 }
 
+// member turns headers.NAME and $env["NAME"] into one name.
 func (v *nameVisitor) member(node *ast.Node, n *ast.MemberNode) {
 	base, ok := n.Node.(*ast.IdentifierNode)
 	property, constant := n.Property.(*ast.StringNode)
-	if !ok || !constant || base.Value != "headers" {
+	if !ok || !constant || property.Value == "" {
 		return
 	}
-	v.used["headers"]--
-	key := headerPrefix + property.Value
-	v.used[key]++
+	key := property.Value
+	switch base.Value {
+	case "headers":
+		key = headerPrefix + key
+	case "$env":
+		if strings.HasPrefix(key, headerPrefix) {
+			return
+		}
+	default:
+		return
+	}
+	v.used[base.Value]--
+	v.use(key, base.Location().From)
 	ast.Patch(node, &ast.IdentifierNode{Value: key})
+}
+
+func (v *nameVisitor) use(name string, at int) {
+	if v.used[name]++; v.used[name] == 1 {
+		v.first[name] = at
+	}
 }
 
 func (v *nameVisitor) call(n *ast.CallNode) {

@@ -60,7 +60,8 @@ func describePipelines(pipes []*Pipeline) string {
 		for _, s := range p.Sinks {
 			fmt.Fprintf(&b, "  sink %s batch %d %d %s", s.Group(), s.Batch.Rows, s.Batch.Bytes, s.Batch.Age)
 			if s.ClickHouse != nil {
-				fmt.Fprintf(&b, " clickhouse %+v", *s.ClickHouse)
+				c := *s.ClickHouse
+				fmt.Fprintf(&b, " clickhouse %v %s.%s as %s %s tls %t", c.Addr, c.Database, c.Table, c.Username, c.Password, c.TLS != nil)
 			}
 			if s.Directory != nil {
 				fmt.Fprintf(&b, " directory %+v", *s.Directory)
