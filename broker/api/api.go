@@ -214,12 +214,11 @@ func (a *API) routeOf(key int16) *route {
 	return rt
 }
 
-// route returns the entry of a request. ApiVersions is served in any version,
-// so that a newer client learns which ones there are.
+// route returns the entry of a request. ApiVersions is served in every later
+// version too, so that a newer client learns which ones there are.
 func (a *API) route(key, version int16) (*route, error) {
 	rt := a.routeOf(key)
-	inRange := rt != nil && version >= rt.min && version <= rt.max
-	if !inRange && !(rt != nil && key == keyApiVersions) {
+	if rt == nil || version < rt.min || version > rt.max && key != keyApiVersions {
 		return nil, fmt.Errorf("%w: %s (key %d) version %d", errUnsupported, Name(key), key, version)
 	}
 	return rt, nil
