@@ -80,12 +80,9 @@ var ErrSchemaChanged = errors.New("the destination's schema has changed")
 // RejectError says that one record cannot be stored, whatever the state of the destination: it goes to the dead-letter topic.
 type RejectError struct {
 	Column string
-	Reason string
+	Err    error // why; may wrap pipelines.ErrRange, ErrType or ErrNull, which name the counter's reason
 }
 
-func (e *RejectError) Error() string {
-	if e.Column == "" {
-		return e.Reason
-	}
-	return fmt.Sprintf("column %s: %s", e.Column, e.Reason)
-}
+func (e *RejectError) Error() string { return fmt.Sprintf("column %s: %v", e.Column, e.Err) }
+
+func (e *RejectError) Unwrap() error { return e.Err }

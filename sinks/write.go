@@ -50,6 +50,17 @@ func (w *Worker) store(ctx context.Context, p *slot, b *batch) (tally, error) {
 	if err != nil {
 		return tally{}, fmt.Errorf("read back what is stored: %w", err)
 	}
+	t, err := w.encodeAndWrite(ctx, b, present)
+	if errors.Is(err, ErrSchemaChanged) {
+		if err := w.check(ctx); err != nil {
+			return tally{}, err
+		}
+		t, err = w.encodeAndWrite(ctx, b, present)
+	}
+	return t, err
+}
+
+func (w *Worker) encodeAndWrite(ctx context.Context, b *batch, present []Range) (tally, error) {
 	e, err := w.encoders.get()
 	if err != nil {
 		return tally{}, err
@@ -66,9 +77,6 @@ func (w *Worker) store(ctx context.Context, p *slot, b *batch) (tally, error) {
 		return tally{}, errLate
 	}
 	err = w.sink.Write(ctx, &Batch{Claim: b.claim, Block: e.block, Identity: identity(b, present), Repeat: b.repeat})
-	if errors.Is(err, ErrSchemaChanged) {
-		return tally{}, errors.Join(err, w.check(ctx))
-	}
 	return t, err
 }
 

@@ -1,24 +1,245 @@
-// Package clickhouse stores rows in a ClickHouse table.
 package clickhouse
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
 	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ClickHouse/ch-go"
+	"github.com/ClickHouse/ch-go/proto"
 
 	"github.com/sluice-io/sluice/pipelines"
 	"github.com/sluice-io/sluice/sinks"
 )
 
-// Sink is a ClickHouse table as destination.
-type Sink struct{}
+// The columns by which a row is known.
+const (
+	columnTopic     = "_topic"
+	columnPartition = "_partition"
+	columnOffset    = "_offset"
+	columnTime      = "_time"
+)
 
-// New makes the sink of spec.ClickHouse.
-func New(log *slog.Logger, spec *pipelines.SinkSpec) (*Sink, error) { return &Sink{}, nil }
+// Sink is a ClickHouse table as destination. Safe for concurrent use.
+type Sink struct {
+	log  *slog.Logger
+	spec *pipelines.SinkSpec
+	dial dialer
 
-func (s *Sink) Check(ctx context.Context) (sinks.Destination, error) { return sinks.Destination{}, nil }
-func (s *Sink) NewBlock() (sinks.Block, error)                       { return nil, nil }
-func (s *Sink) Stored(ctx context.Context, c sinks.Claim) (sinks.Stored, error) {
-	return sinks.Stored{}, nil
+	mu    sync.Mutex // guards what follows
+	table *table     // nil until Check succeeded; never changed in place
+	free  []*ch.Client
 }
-func (s *Sink) Write(ctx context.Context, b *sinks.Batch) error { return nil }
-func (s *Sink) Close() error                                    { return nil }
+
+// New makes the sink of spec.ClickHouse. The server is not asked before Check.
+func New(log *slog.Logger, spec *pipelines.SinkSpec) (*Sink, error) {
+	if _, err := spec.NewColumns(); err != nil {
+		return nil, err
+	}
+	dial, err := newDialer(spec.ClickHouse)
+	return &Sink{log: log, spec: spec, dial: dial}, err
+}
+
+// Check asks the first server that answers for the table, and compares its columns with the mapping.
+func (s *Sink) Check(ctx context.Context) (sinks.Destination, error) {
+	t, err := s.readTable(ctx)
+	if err != nil {
+		return sinks.Destination{}, fmt.Errorf("ClickHouse: %w", err)
+	}
+	if err := t.match(s.spec); err != nil {
+		return sinks.Destination{}, fmt.Errorf("ClickHouse %s: %w", t.server, err)
+	}
+	s.mu.Lock()
+	s.table = t
+	s.mu.Unlock()
+	if !t.dropsRepeats() {
+		s.log.Warn("the table has no dedup window", "table", t.name(), "guarantee", t.guarantee())
+	}
+	return sinks.Destination{
+		Server: t.server, Schema: t.hash(), DropsRepeats: t.dropsRepeats(), Guarantee: t.guarantee(),
+	}, nil
+}
+
+func (s *Sink) current() (*table, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.table == nil {
+		return nil, errors.New("the table has not been checked yet")
+	}
+	return s.table, nil
+}
+
+// NewBlock returns a block of the table's columns.
+func (s *Sink) NewBlock() (sinks.Block, error) {
+	t, err := s.current()
+	if err != nil {
+		return nil, err
+	}
+	return newBlock(s.spec, t)
+}
+
+// Write inserts the block. One connection carries one query at a time; a connection that had an error is not used again.
+func (s *Sink) Write(ctx context.Context, b *sinks.Batch) error {
+	t, err := s.current()
+	if err != nil {
+		return err
+	}
+	rows := b.Block.(*block)
+	if rows.table != t {
+		return sinks.ErrSchemaChanged
+	}
+	client, err := s.client(ctx, t.server)
+	if err != nil {
+		return err
+	}
+	err = client.Do(ctx, ch.Query{
+		Body:     rows.insert,
+		QueryID:  queryID(b.Identity),
+		Input:    rows.input,
+		Settings: insertSettings(ctx, b.Identity),
+	})
+	if err != nil {
+		client.Close()
+		return explain(err)
+	}
+	s.release(client)
+	return nil
+}
+
+// queryID is the same for every write under an identity, so that the server refuses a second while the first still runs.
+func queryID(identity string) string { return "sluice:" + identity }
+
+// settings of one INSERT. The profile of the user may say otherwise, so all that bears on the guarantee is said each time. Servers pass over
+// those they do not know.
+func insertSettings(ctx context.Context, identity string) []ch.Setting {
+	settings := []ch.Setting{
+		{Key: "insert_deduplication_token", Value: identity, Important: true},
+		{Key: "insert_deduplicate", Value: "1"},
+		{Key: "deduplicate_blocks_in_dependent_materialized_views", Value: "1"},
+		{Key: "async_insert", Value: "0"},
+		{Key: "wait_for_async_insert", Value: "1"},
+		{Key: "distributed_foreground_insert", Value: "1"},
+		{Key: "insert_distributed_sync", Value: "1"},
+		// One block is one part, or one for each partition of the table: the server may neither cut the claim's block nor join it with another.
+		{Key: "max_insert_block_size", Value: blockRowsMax},
+		{Key: "min_insert_block_size_rows", Value: blockRowsMax},
+		{Key: "min_insert_block_size_bytes", Value: "0"},
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		left := max(int(time.Until(deadline).Seconds()), 1)
+		settings = append(settings,
+			ch.Setting{Key: "receive_timeout", Value: strconv.Itoa(left)},
+			ch.Setting{Key: "max_execution_time", Value: strconv.Itoa(left)})
+	}
+	return settings
+}
+
+// blockRowsMax is above the most rows a batch can have.
+const blockRowsMax = "16000000"
+
+// Stored reads back which of the claim's rows the table holds.
+func (s *Sink) Stored(ctx context.Context, c sinks.Claim) (sinks.Stored, error) {
+	stored := sinks.Stored{Max: -1}
+	t, err := s.current()
+	if err != nil {
+		return stored, err
+	}
+	client, err := s.client(ctx, t.server)
+	if err != nil {
+		return stored, err
+	}
+	stored, err = readStored(ctx, client, t, c)
+	if err != nil {
+		client.Close()
+		return stored, explain(err)
+	}
+	s.release(client)
+	return stored, nil
+}
+
+func readStored(ctx context.Context, client *ch.Client, t *table, c sinks.Claim) (sinks.Stored, error) {
+	stored := sinks.Stored{Max: -1}
+	where := fmt.Sprintf(" FROM %s WHERE %s = %s AND %s = %d", t.name(),
+		quoteName(columnTopic), quoteString(c.Topic), quoteName(columnPartition), c.Partition)
+	var biggest proto.ColInt64
+	err := client.Do(ctx, ch.Query{
+		Body:     "SELECT if(count() = 0, -1, toInt64(max(" + quoteName(columnOffset) + ")))" + where,
+		Result:   proto.Results{{Name: "", Data: &biggest}},
+		Settings: readSettings,
+	})
+	if err != nil {
+		return stored, err
+	}
+	if len(biggest) > 0 {
+		stored.Max = biggest[0]
+	}
+	if stored.Max < c.Lo {
+		return stored, nil
+	}
+	var offsets proto.ColInt64
+	err = client.Do(ctx, ch.Query{
+		Body: fmt.Sprintf("SELECT DISTINCT toInt64(%s) AS o%s AND %s BETWEEN %d AND %d ORDER BY o",
+			quoteName(columnOffset), where, quoteName(columnOffset), c.Lo, c.Hi),
+		Result: proto.Results{{Name: "o", Data: &offsets}},
+		OnResult: func(context.Context, proto.Block) error {
+			for _, o := range offsets {
+				stored.Present = appendOffset(stored.Present, o)
+			}
+			return nil
+		},
+		Settings: readSettings,
+	})
+	return stored, err
+}
+
+// readSettings make a replicated table answer with what a quorum has, and keep a profile from cutting the answer.
+var readSettings = []ch.Setting{
+	{Key: "select_sequential_consistency", Value: "1"},
+	{Key: "max_result_rows", Value: "0"},
+	{Key: "limit", Value: "0"},
+}
+
+// appendOffset joins an offset to the last range, or begins another.
+func appendOffset(ranges []sinks.Range, o int64) []sinks.Range {
+	if n := len(ranges); n > 0 && ranges[n-1].Hi+1 == o {
+		ranges[n-1].Hi = o
+		return ranges
+	}
+	return append(ranges, sinks.Range{Lo: o, Hi: o})
+}
+
+// Close closes the idle connections.
+func (s *Sink) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, client := range s.free {
+		errs = append(errs, client.Close())
+	}
+	s.free = nil
+	return errors.Join(errs...)
+}
+
+func quoteName(name string) string {
+	return "`" + strings.NewReplacer("\\", "\\\\", "`", "\\`").Replace(name) + "`"
+}
+
+func quoteString(s string) string {
+	return "'" + strings.NewReplacer("\\", "\\\\", "'", "\\'").Replace(s) + "'"
+}
+
+// hash identifies mapping and columns: blocks made under another hash have other bytes.
+func (t *table) hash() string {
+	h := fnv.New64a()
+	h.Write([]byte(t.mapping))
+	for _, c := range t.written {
+		fmt.Fprintf(h, "/%s:%s", c.name, c.typ)
+	}
+	return fmt.Sprintf("%016x", h.Sum64())
+}

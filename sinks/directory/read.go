@@ -1,6 +1,20 @@
 package directory
 
-import "time"
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/format"
+)
 
 // Row is one stored row.
 type Row struct {
@@ -9,9 +23,204 @@ type Row struct {
 	Partition int32
 	Offset    int64
 	Time      time.Time
-	Fields    map[string]any // nil, bool, int64, float64, string, time.Time
+	// Fields are the other columns that are not null. Parquet has bool, int64, float64, string (also of lists and objects, as JSON) and
+	// time.Time; JSON lines have nil, bool, int64 or float64, string, []any and map[string]any.
+	Fields map[string]any
 }
 
 // Read calls fn for every row of every finished file in dir, in the order of the files' names. It reads what is there, whoever wrote it, and
 // stops at the first error.
-func Read(dir string, fn func(Row) error) error { return nil }
+func Read(dir string, fn func(Row) error) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		n, ok := parseFileName(entry.Name())
+		if !ok {
+			continue
+		}
+		path := filepath.Join(dir, entry.Name())
+		read := readJSON
+		if n.extension == ".parquet" {
+			read = readParquet
+		}
+		if err := read(path, n.extension, fn); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+func readParquet(path, _ string, fn func(Row) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	file, err := parquet.OpenFile(f, info.Size())
+	if err != nil {
+		return err
+	}
+	columns := file.Schema().Fields()
+	for _, group := range file.RowGroups() {
+		if err := readRowGroup(path, group, columns, fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readRowGroup(path string, group parquet.RowGroup, columns []parquet.Field, fn func(Row) error) error {
+	rows := group.Rows()
+	defer rows.Close()
+	buf := make([]parquet.Row, 256)
+	for {
+		n, err := rows.ReadRows(buf)
+		for _, values := range buf[:n] {
+			if err := fn(rowOf(path, values, columns)); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func rowOf(path string, values parquet.Row, columns []parquet.Field) Row {
+	row := Row{File: path, Fields: make(map[string]any, len(values))}
+	for _, v := range values {
+		if v.IsNull() {
+			continue
+		}
+		c := columns[v.Column()]
+		switch x := fieldOf(v, c); c.Name() {
+		case columnTopic:
+			row.Topic, _ = x.(string)
+		case columnPartition:
+			row.Partition = v.Int32()
+		case columnOffset:
+			row.Offset = v.Int64()
+		case columnTime:
+			row.Time, _ = x.(time.Time)
+		default:
+			row.Fields[c.Name()] = x
+		}
+	}
+	return row
+}
+
+func fieldOf(v parquet.Value, c parquet.Field) any {
+	switch v.Kind() {
+	case parquet.Boolean:
+		return v.Boolean()
+	case parquet.Int32:
+		return int64(v.Int32())
+	case parquet.Int64:
+		if isTimestamp(c) {
+			return time.UnixMicro(v.Int64()).UTC()
+		}
+		return v.Int64()
+	case parquet.Double:
+		return v.Double()
+	default:
+		return string(v.ByteArray())
+	}
+}
+
+func readJSON(path, extension string, fn func(Row) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r, err := decompressor(f, extension)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bufio.NewReader(r))
+	d.UseNumber()
+	for {
+		fields := map[string]any{}
+		err := d.Decode(&fields)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		row, err := jsonRow(path, fields)
+		if err != nil {
+			return err
+		}
+		if err := fn(row); err != nil {
+			return err
+		}
+	}
+}
+
+func decompressor(r io.Reader, extension string) (io.Reader, error) {
+	switch extension {
+	case ".json.gz":
+		return gzip.NewReader(r)
+	case ".json.zst":
+		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, err
+		}
+		return d.IOReadCloser(), nil
+	default:
+		return r, nil
+	}
+}
+
+// jsonRow takes the columns of every row out of the fields.
+func jsonRow(path string, fields map[string]any) (Row, error) {
+	row := Row{File: path, Fields: fields}
+	for name, v := range fields {
+		fields[name] = number(v)
+	}
+	topic, ok1 := fields[columnTopic].(string)
+	partition, ok2 := fields[columnPartition].(int64)
+	offset, ok3 := fields[columnOffset].(int64)
+	text, ok4 := fields[columnTime].(string)
+	when, err := time.Parse(time.RFC3339Nano, text)
+	if !ok1 || !ok2 || !ok3 || !ok4 || err != nil {
+		return row, errors.New("a line without _topic, _partition, _offset and _time")
+	}
+	row.Topic, row.Partition, row.Offset, row.Time = topic, int32(partition), offset, when
+	for _, name := range []string{columnTopic, columnPartition, columnOffset, columnTime} {
+		delete(fields, name)
+	}
+	return row, nil
+}
+
+// number turns a json.Number into an int64 where it is one, else into a float64.
+func number(v any) any {
+	n, ok := v.(json.Number)
+	if !ok {
+		return v
+	}
+	if i, err := n.Int64(); err == nil {
+		return i
+	}
+	f, _ := n.Float64()
+	return f
+}
+
+func isTimestamp(c parquet.Field) bool {
+	t := c.Type().LogicalType()
+	if t == nil {
+		return false
+	}
+	_, ok := t.Value.(*format.TimestampType)
+	return ok
+}

@@ -1,0 +1,107 @@
+package clickhouse
+
+import (
+	"strings"
+
+	"github.com/ClickHouse/ch-go/proto"
+
+	"github.com/sluice-io/sluice/pipelines"
+	"github.com/sluice-io/sluice/sinks"
+)
+
+// block gathers rows as the columns of one INSERT.
+type block struct {
+	table   *table
+	mapping *pipelines.Columns
+	fields  []field
+	insert  string
+	input   proto.Input
+	rows    int
+}
+
+// field is a written column and where its values come from.
+type field struct {
+	name string
+	from int // index in the mapping; below 0: one of the row's own, see below
+	column
+}
+
+// Where the columns that no mapping fills come from.
+const (
+	fromTopic = -1 - iota
+	fromPartition
+	fromOffset
+	fromTime
+)
+
+func newBlock(spec *pipelines.SinkSpec, t *table) (*block, error) {
+	mapping, err := t.compile(spec)
+	if err != nil {
+		return nil, err
+	}
+	b := &block{table: t, mapping: mapping}
+	names := make([]string, 0, len(t.written))
+	for _, w := range t.written {
+		c, err := newColumn(w.typ)
+		if err != nil {
+			return nil, err
+		}
+		b.fields = append(b.fields, field{w.name, w.from, c})
+		b.input = append(b.input, proto.InputColumn{Name: w.name, Data: wire{c}})
+		names = append(names, quoteName(w.name))
+	}
+	b.insert = "INSERT INTO " + t.name() + " (" + strings.Join(names, ", ") + ") VALUES"
+	return b, nil
+}
+
+func (b *block) Rows() int { return b.rows }
+
+func (b *block) Bytes() (n int64) {
+	for i := range b.fields {
+		n += int64(b.fields[i].bytes())
+	}
+	return n
+}
+
+func (b *block) Reset() {
+	b.rows = 0
+	for i := range b.fields {
+		b.fields[i].reset()
+	}
+}
+
+// Append adds the event as a row, or none of it.
+func (b *block) Append(e *pipelines.Event) error {
+	for i := range b.fields {
+		if err := b.add(&b.fields[i], e); err != nil {
+			for j := range i + 1 {
+				b.fields[j].undo()
+			}
+			return &sinks.RejectError{Column: b.fields[i].name, Err: err}
+		}
+	}
+	for i := range b.fields {
+		b.fields[i].done()
+	}
+	b.rows++
+	return nil
+}
+
+func (b *block) add(f *field, e *pipelines.Event) error {
+	var v pipelines.Value
+	switch f.from {
+	case fromTopic:
+		v = pipelines.StringOf(e.Meta.Topic)
+	case fromPartition:
+		v = pipelines.Int(int64(e.Meta.Partition))
+	case fromOffset:
+		v = pipelines.Int(e.Meta.Offset)
+	case fromTime:
+		v = pipelines.Time(e.Meta.Time)
+	default:
+		if err := b.mapping.Eval(e, f.from, &v); err != nil {
+			return err
+		}
+	}
+	return f.column.add(v)
+}

@@ -1,0 +1,78 @@
+package directory
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-io/sluice/sinks"
+)
+
+// fileName is what the name of a finished file says.
+type fileName struct {
+	topic     string
+	partition int32
+	lo, hi    int64
+	extension string // with its point
+}
+
+func (n fileName) String() string {
+	return fmt.Sprintf("%s-%d-%020d-%020d%s", n.topic, n.partition, n.lo, n.hi, n.extension)
+}
+
+// parseFileName reads the name of a finished file; topics may hold points and dashes. ok is false for any other name.
+func parseFileName(s string) (n fileName, ok bool) {
+	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "_") {
+		return n, false
+	}
+	rest, ok := s, false
+	for _, extension := range extensions {
+		if rest, ok = strings.CutSuffix(s, extension); ok {
+			n.extension = extension
+			break
+		}
+	}
+	parts := strings.Split(rest, "-")
+	if !ok || len(parts) < 4 {
+		return n, false
+	}
+	i := len(parts) - 3
+	partition, err1 := strconv.ParseInt(parts[i], 10, 32)
+	lo, err2 := strconv.ParseInt(parts[i+1], 10, 64)
+	hi, err3 := strconv.ParseInt(parts[i+2], 10, 64)
+	if err1 != nil || err2 != nil || err3 != nil || len(parts[i+1]) != 20 || len(parts[i+2]) != 20 {
+		return n, false
+	}
+	n.topic, n.partition, n.lo, n.hi = strings.Join(parts[:i], "-"), int32(partition), lo, hi
+	return n, true
+}
+
+// extensions of finished files, longest first.
+var extensions = []string{".json.zst", ".json.gz", ".json", ".parquet"}
+
+func (s *Sink) fileName(c sinks.Claim) fileName {
+	return fileName{topic: c.Topic, partition: c.Partition, lo: c.Lo, hi: c.Hi, extension: s.extension}
+}
+
+const temporarySuffix = ".tmp"
+
+// temporaryName is the name under which this process writes a file.
+func (s *Sink) temporaryName(final string) string {
+	return "." + final + "." + s.writer + temporarySuffix
+}
+
+// finalOf is the final name that a temporary one stands for.
+func finalOf(temporary string) (final string, ok bool) {
+	name, ok := strings.CutPrefix(temporary, ".")
+	if !ok {
+		return "", false
+	}
+	if name, ok = strings.CutSuffix(name, temporarySuffix); !ok {
+		return "", false
+	}
+	i := strings.LastIndexByte(name, '.')
+	if i < 0 {
+		return "", false
+	}
+	return name[:i], true
+}
