@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -20,9 +18,6 @@ import (
 	"github.com/sluice-io/sluice/pipelines"
 	"github.com/sluice-io/sluice/sinks"
 )
-
-// brokerStopTimeout bounds the embedded broker's own drain at the end of `sluice run`.
-const brokerStopTimeout = 10 * time.Second
 
 type runOptions struct {
 	data, listen, metrics string
@@ -144,24 +139,4 @@ func byReason[V any](what string, counts map[string]V, n func(V) int64) (out str
 		}
 	}
 	return out
-}
-
-// startBroker starts a broker that is ready to serve.
-func startBroker(ctx context.Context, log *slog.Logger, reg prometheus.Registerer, cfg broker.Config) (*broker.Broker, error) {
-	b, err := broker.New(log.With("role", "broker"), reg, cfg)
-	if err != nil {
-		return nil, err
-	}
-	if err := b.Start(ctx); err != nil {
-		return nil, err
-	}
-	return b, nil
-}
-
-func stopBroker(log *slog.Logger, b *broker.Broker) {
-	ctx, cancel := context.WithTimeout(context.Background(), brokerStopTimeout)
-	defer cancel()
-	if err := b.Shutdown(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		log.Error("the broker did not stop cleanly; it will recover at its next start", "error", err)
-	}
 }

@@ -66,7 +66,6 @@ func buckets(f *dto.MetricFamily) map[float64]float64 {
 		for _, b := range m.GetHistogram().GetBucket() {
 			out[b.GetUpperBound()] += float64(b.GetCumulativeCount())
 		}
-		out[math.Inf(1)] += float64(m.GetHistogram().GetSampleCount())
 	}
 	return out
 }
