@@ -99,7 +99,8 @@ func fetchRecords(a *API, r *server.Request) {
 		f.respondError(kerr.FetchSessionIDNotFound.Code)
 		return
 	}
-	f.find()
+	f.lookUp()
+	r.ReleaseBody()
 	have, failed := f.read()
 	if have >= f.minBytes || failed || f.maxWait <= 0 || len(f.parts) == 0 || a.draining.Load() {
 		r.Respond(f.response())
@@ -198,8 +199,8 @@ func (f *fetch) decodeTags(d *reader) {
 	}
 }
 
-// find looks up the partitions, and lets go of the body.
-func (f *fetch) find() {
+// lookUp finds the partitions. Nothing aliases the body after it.
+func (f *fetch) lookUp() {
 	parts := f.parts
 	for i := range f.topics {
 		t := &f.topics[i]
@@ -216,7 +217,6 @@ func (f *fetch) find() {
 		}
 		parts = parts[t.parts:]
 	}
-	f.r.ReleaseBody()
 }
 
 // read reads all partitions up to the limits, and reports how many bytes there
