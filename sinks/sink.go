@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
+	"strings"
 
 	"github.com/sluice-io/sluice/pipelines"
 )
@@ -86,3 +88,15 @@ type RejectError struct {
 func (e *RejectError) Error() string { return fmt.Sprintf("column %s: %v", e.Column, e.Err) }
 
 func (e *RejectError) Unwrap() error { return e.Err }
+
+// OwnColumn says whether a mapping names a column that the sink itself fills with what the record is known by. A pipeline may list it with its own
+// name as expression, which changes nothing; anything else is refused.
+func OwnColumn(c pipelines.Column, own ...string) (bool, error) {
+	if !slices.Contains(own, c.Name) {
+		return false, nil
+	}
+	if strings.TrimSpace(c.Expr.Text) != c.Name {
+		return true, fmt.Errorf("%s: column %s is filled by the sink itself: take it out of the sink's columns", c.Expr.Pos, c.Name)
+	}
+	return true, nil
+}

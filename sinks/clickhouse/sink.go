@@ -42,6 +42,11 @@ func New(log *slog.Logger, spec *pipelines.SinkSpec) (*Sink, error) {
 	if _, err := spec.NewColumns(); err != nil {
 		return nil, err
 	}
+	for _, c := range spec.Columns {
+		if _, err := sinks.OwnColumn(c, columnTopic, columnPartition, columnOffset); err != nil {
+			return nil, err
+		}
+	}
 	dial, err := newDialer(spec.ClickHouse)
 	return &Sink{log: log, spec: spec, dial: dial}, err
 }

@@ -194,7 +194,9 @@ func (t *table) match(spec *pipelines.SinkSpec) error {
 	t.mapping = mapping.Hash()
 	var errs []error
 	for i, name := range mapping.Names() {
-		errs = append(errs, t.write(name, i))
+		if !isOwn(name) {
+			errs = append(errs, t.write(name, i))
+		}
 	}
 	errs = append(errs, t.writeOwn(mapping.Names()))
 	return errors.Join(errs...)
@@ -204,8 +206,7 @@ func (t *table) match(spec *pipelines.SinkSpec) error {
 func (t *table) fieldsOf(known []string) []string {
 	names := []string{}
 	for _, c := range t.columns {
-		own := c.name == columnTopic || c.name == columnPartition || c.name == columnOffset || c.name == columnTime
-		if own || c.kind != "" && !(c.kind == "DEFAULT" && slices.Contains(known, c.name)) {
+		if isOwn(c.name) || c.name == columnTime || c.kind != "" && !(c.kind == "DEFAULT" && slices.Contains(known, c.name)) {
 			continue
 		}
 		names = append(names, c.name)
@@ -250,6 +251,10 @@ var ownColumns = []struct {
 	{columnOffset, fromOffset, []string{"Int64", "UInt64"}, "UInt64"},
 }
 
+func isOwn(column string) bool {
+	return column == columnTopic || column == columnPartition || column == columnOffset
+}
+
 // writeOwn adds the columns by which rows are known, and the record's time where there is a place for it.
 func (t *table) writeOwn(mapped []string) error {
 	var missing []string
@@ -261,9 +266,6 @@ func (t *table) writeOwn(mapped []string) error {
 		}
 		if !slices.Contains(own.types, c.typ) {
 			return fmt.Errorf("column %s of table %s has type %s: make it %s", own.name, t.name(), c.typ, own.propose)
-		}
-		if slices.Contains(mapped, own.name) {
-			return fmt.Errorf("column %s is filled by the sink itself: take it out of the sink's columns", own.name)
 		}
 		t.written = append(t.written, writtenColumn{own.name, c.typ, own.from})
 	}

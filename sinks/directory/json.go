@@ -73,6 +73,9 @@ func eachField(columns *pipelines.Columns, e *pipelines.Event, fn func(name stri
 
 func eachMapped(columns *pipelines.Columns, e *pipelines.Event, fn func(name string, v pipelines.Value) error) error {
 	for i, name := range columns.Names() {
+		if reserved(name) {
+			continue
+		}
 		var v pipelines.Value
 		if err := columns.Eval(e, i, &v); err != nil {
 			return &sinks.RejectError{Column: name, Err: err}

@@ -54,9 +54,9 @@ func newSink(log *slog.Logger, spec *pipelines.SinkSpec, open func() (FS, error)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range []string{columnTopic, columnPartition, columnOffset, columnTime} {
-		if !columns.Default() && slices.Contains(columns.Names(), name) {
-			return nil, fmt.Errorf("column %s: every file has that column already; leave it out", name)
+	for _, c := range spec.Columns {
+		if _, err := sinks.OwnColumn(c, columnTopic, columnPartition, columnOffset, columnTime); err != nil {
+			return nil, err
 		}
 	}
 	extension, err := extensionOf(spec.Directory)
