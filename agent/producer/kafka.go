@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Limits of the Kafka producer.
@@ -169,18 +170,31 @@ func (k *Kafka) batchBytesMax(topic string) int32 {
 // Prepare creates the topic if it is absent and returns its partitions. Call
 // it before the first Send to the topic, and again when it fails.
 func (k *Kafka) Prepare(ctx context.Context, spec TopicSpec) (Topic, error) {
-	details, err := k.admin.ListTopics(ctx, spec.Name)
+	partitions, err := k.partitions(ctx, spec.Name)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return k.create(ctx, spec)
+	}
 	if err != nil {
 		return Topic{}, fmt.Errorf("describe topic %s: %w", spec.Name, err)
 	}
-	d := details[spec.Name]
-	if errors.Is(d.Err, kerr.UnknownTopicOrPartition) {
-		return k.create(ctx, spec)
+	return Topic{Partitions: partitions, RecordBytesMax: k.learnLimit(ctx, spec.Name)}, nil
+}
+
+// partitions asks the brokers, not the client's cache: it may hold a topic that
+// was deleted.
+func (k *Kafka) partitions(ctx context.Context, topic string) (int32, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	t := kmsg.NewMetadataRequestTopic()
+	t.Topic = &topic
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, k.client)
+	if err != nil {
+		return 0, err
 	}
-	if d.Err != nil {
-		return Topic{}, fmt.Errorf("describe topic %s: %w", spec.Name, d.Err)
+	if len(resp.Topics) != 1 {
+		return 0, fmt.Errorf("asked for one topic, told of %d", len(resp.Topics))
 	}
-	return Topic{Partitions: int32(len(d.Partitions)), RecordBytesMax: k.learnLimit(ctx, spec.Name)}, nil
+	return int32(len(resp.Topics[0].Partitions)), kerr.ErrorForCode(resp.Topics[0].ErrorCode)
 }
 
 func (k *Kafka) create(ctx context.Context, spec TopicSpec) (Topic, error) {

@@ -3,10 +3,13 @@ package producer
 import (
 	"cmp"
 	"context"
+	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -74,6 +77,7 @@ func (k *Kafka) resend(todo []pending) bool {
 			if !sleep(k.ctx, pause) {
 				return false
 			}
+			k.relearn(todo)
 			forgive(todo)
 			pause = min(pause*2, recoverBackoffMax)
 		}
@@ -96,6 +100,21 @@ func (k *Kafka) resend(todo []pending) bool {
 		}
 	}
 	return true
+}
+
+// relearn makes the client forget topics that are not what it knew: it holds on
+// to a topic's first ID and would fail all records of one that was deleted and
+// made again. Nothing is in flight here, so nothing is lost by it.
+func (k *Kafka) relearn(todo []pending) {
+	topics := map[string]bool{}
+	for _, p := range todo {
+		if errors.Is(p.err, kerr.UnknownTopicID) || errors.Is(p.err, kerr.UnknownTopicOrPartition) {
+			topics[p.record().Topic] = true
+		}
+	}
+	if len(topics) > 0 {
+		k.client.PurgeTopicsFromProducing(slices.Collect(maps.Keys(topics))...)
+	}
 }
 
 // forgive forgets trouble that was waited for.
