@@ -32,6 +32,7 @@ type Expression struct {
 	ref   *reference // the expression is a name
 	fixed *Value     // the expression is a constant
 	quick predicate  // the expression is a simple condition
+	short shortcut   // the expression is A ?? B or int(A)
 
 	program *vm.Program
 	machine vm.VM
@@ -116,6 +117,7 @@ func newExpression(program *vm.Program, names *nameVisitor) *Expression {
 		return x
 	}
 	x.quick = quickPredicate(node)
+	x.short = newShortcut(node)
 	return x
 }
 
@@ -153,6 +155,18 @@ func (x *Expression) Eval(e *Event, v *Value) error {
 	if x.fixed != nil {
 		*v = *x.fixed
 		return nil
+	}
+	if x.short != nil {
+		if fast, ok := x.short(e); ok {
+			*v = fast
+			return nil
+		}
+	}
+	if x.quick != nil {
+		if b, ok := x.quick(e); ok {
+			*v = Bool(b)
+			return nil
+		}
 	}
 	out, err := x.run(e)
 	if err != nil {
@@ -199,11 +213,19 @@ func (x *Expression) run(e *Event) (any, error) {
 		return out, nil
 	}
 	x.machine = vm.VM{} // what a panic left in it is not to be used again
+	return nil, evalError(err)
+}
+
+// evalError is an error of the machine as one line.
+func evalError(err error) error {
 	var at *file.Error
-	if errors.As(err, &at) {
-		return nil, errors.New(at.Message)
+	if !errors.As(err, &at) {
+		return err
 	}
-	return nil, err
+	if strings.HasPrefix(at.Message, "reflect: ") { // a panic inside a function
+		return errors.New("a function was given null")
+	}
+	return errors.New(at.Message)
 }
 
 // boxed is a value as expressions see it: integers are int.

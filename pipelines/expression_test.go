@@ -52,11 +52,20 @@ func evalText(t *testing.T, e *Event, text string) string {
 		path = " (name)"
 	case x.fixed != nil:
 		path = " (constant)"
+	case x.short != nil:
+		if fast, ok := x.short(e); ok {
+			path = " (quick)"
+			out, err := x.run(e)
+			slow, _ := valueOf(out)
+			if err != nil || fast.Kind() != slow.Kind() || string(fast.AppendJSON(nil)) != string(slow.AppendJSON(nil)) {
+				t.Errorf("%s: the fast path says %s, the machine %v, %v", text, fast.AppendJSON(nil), out, err)
+			}
+		}
 	case x.quick != nil:
 		if fast, ok := x.quick(e); ok {
 			path = " (quick)"
-			if fast != v.Bool() {
-				t.Errorf("%s: the fast path says %t", text, fast)
+			if out, err := x.run(e); err != nil || out != fast {
+				t.Errorf("%s: the fast path says %t, the machine %v, %v", text, fast, out, err)
 			}
 		}
 	}

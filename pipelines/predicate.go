@@ -2,6 +2,7 @@ package pipelines
 
 import (
 	"bytes"
+	"math"
 	"slices"
 
 	"github.com/expr-lang/expr/ast"
@@ -114,6 +115,59 @@ func quickInt(ref reference, operator string, want int64) predicate {
 		}
 		return test(int64(v.num), want), true
 	}
+}
+
+// shortcut evaluates what mappings are full of, A ?? B and int(A) of names and
+// constants, without the expression's machine; ok is false when it does not know.
+type shortcut func(e *Event) (v Value, ok bool)
+
+func newShortcut(node ast.Node) shortcut {
+	switch n := node.(type) {
+	case *ast.BinaryNode:
+		left, right := leaf(n.Left), leaf(n.Right)
+		if n.Operator != "??" || left == nil || right == nil {
+			return nil
+		}
+		return func(e *Event) (Value, bool) {
+			if v := left(e); v.kind != KindNull {
+				return v, true
+			}
+			return right(e), true
+		}
+	case *ast.BuiltinNode:
+		if n.Name != "int" || len(n.Arguments) != 1 {
+			return nil
+		}
+		if arg := leaf(n.Arguments[0]); arg != nil {
+			return func(e *Event) (Value, bool) { return quickInteger(arg(e)) }
+		}
+	}
+	return nil
+}
+
+// quickInteger is int(v) for an integer and for a string of digits.
+func quickInteger(v Value) (Value, bool) {
+	switch v.kind {
+	case KindInt:
+		return v, true
+	case KindString:
+		n, ok := parseDigits(v.text)
+		return Uint(n), ok && n <= math.MaxInt64
+	}
+	return Value{}, false
+}
+
+// leaf evaluates a name or a constant; nil for every other expression.
+func leaf(node ast.Node) func(e *Event) Value {
+	if v, ok := constant(node); ok {
+		return func(*Event) Value { return v }
+	}
+	id, ok := node.(*ast.IdentifierNode)
+	if !ok || id.Value == "$env" {
+		return nil
+	}
+	ref := newReference(id.Value)
+	return func(e *Event) Value { return ref.value(e) }
 }
 
 // builtinNames are the functions that expressions have.
