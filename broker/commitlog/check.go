@@ -112,8 +112,8 @@ func (o *opening) checkStart(s *segment, v *verifier, files segmentFiles) (pos, 
 			return int64(entry.val), header.BaseOffset(), nil
 		}
 		o.report.IndexesRebuilt++
-	} else if files.indexesBroken() {
-		o.report.IndexesRebuilt++
+	} else if files.indexesBroken() && !(files.index < 0 && s == o.log.active()) {
+		o.report.IndexesRebuilt++ // the active segment's need not be written yet
 	}
 	v.epoch = before
 	return 0, s.base, s.resetIndexes()

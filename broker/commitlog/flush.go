@@ -15,7 +15,7 @@ type flushJob struct {
 	active *segment
 	closed []*segment
 	files  []string
-	dir    string // to be synced; empty when it has no new names
+	dirs   []string // with new names
 }
 
 // Flush makes everything durable that was appended before the call, and returns
@@ -57,9 +57,12 @@ func (l *Log) takeFlushJob() (*flushJob, int64, error) {
 	}
 	job := &flushJob{end: l.end, active: l.active(), closed: l.unsynced, files: l.unsyncedFiles}
 	if l.dirDirty {
-		job.dir = l.dir
+		job.dirs = append(job.dirs, l.dir)
 	}
-	l.unsynced, l.unsyncedFiles, l.dirDirty = nil, nil, false
+	if l.parentDirty {
+		job.dirs = append(job.dirs, filepath.Dir(l.dir))
+	}
+	l.unsynced, l.unsyncedFiles, l.dirDirty, l.parentDirty = nil, nil, false, false
 	job.active.file.reserve()
 	for _, s := range job.closed {
 		s.file.reserve()
@@ -88,8 +91,10 @@ func (j *flushJob) run(fs FS) error {
 	if err := j.active.file.with(0, syncData); err != nil {
 		return fmt.Errorf("sync %s: %w", j.active.file.path(), err)
 	}
-	if j.dir != "" {
-		return syncDir(fs, j.dir)
+	for _, dir := range j.dirs {
+		if err := syncDir(fs, dir); err != nil {
+			return err
+		}
 	}
 	return nil
 }

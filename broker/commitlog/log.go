@@ -41,8 +41,8 @@ type Log struct {
 	pending            appendPlan // scratch that is reused
 
 	state sync.RWMutex
-	// All guarded by state; everything but synced, unsynced, dirDirty and failed
-	// changes only with mu held too, so that who holds mu may read it without.
+	// All guarded by state. What stands before synced changes only with mu held
+	// too, so that who holds mu may read it without.
 	dir      string
 	segments []*segment // ascending; the last one is active; never empty while open
 	start    int64
@@ -54,10 +54,12 @@ type Log struct {
 	// synced is the offset below which data survives a power cut.
 	synced int64
 	// unsynced are closed segments, and newly written snapshots, that the next
-	// Flush makes durable; dirDirty says that the directory has new names too.
+	// Flush makes durable; dirDirty says that the directory has new names too,
+	// and parentDirty that it is one itself.
 	unsynced      []*segment
 	unsyncedFiles []string
 	dirDirty      bool
+	parentDirty   bool
 	failed        *OfflineError
 }
 

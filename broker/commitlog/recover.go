@@ -172,7 +172,7 @@ func (o *opening) createFirst() error {
 		return err
 	}
 	l.segments = []*segment{s}
-	l.end, l.synced, l.dirDirty = s.base, s.base, true
+	l.end, l.synced, l.dirDirty, l.parentDirty = s.base, s.base, true, true
 	o.report.Clean = true
 	return nil
 }
@@ -187,8 +187,14 @@ func (o *opening) trust(found []segmentFiles) (ok bool, err error) {
 		}
 	}
 	end, err := o.readTail(l.active())
+	if errors.Is(err, errIndex) {
+		o.report.IndexesRebuilt++
+		if err = l.refillIndexes(l.active()); err == nil {
+			end, err = o.readTail(l.active())
+		}
+	}
 	var corrupt *CorruptionError
-	if errors.As(err, &corrupt) || errors.Is(err, errIndex) {
+	if errors.As(err, &corrupt) {
 		l.log.Warn("log is recovered although the stop was clean", "dir", l.dir, "error", err)
 		return false, nil
 	}
@@ -223,7 +229,7 @@ func (o *opening) readTail(s *segment) (end int64, err error) {
 	if err := l.loadMaxTimestamp(s, l.refillIndexes); err != nil {
 		return 0, err
 	}
-	end = s.base
+	end, s.sinceIndex = s.base, 0
 	first, interval := true, l.cfg.Load().IndexIntervalBytes
 	err = l.walkFrom(s, int64(last.val), s.size, func(w *walker) (bool, error) {
 		h := w.header
