@@ -172,10 +172,6 @@ func (r *yamlReader) finishSink(s *SinkSpec) {
 	for _, c := range s.Columns {
 		r.checkNames(c.Expr, what+" column "+c.Name, &fields)
 	}
-	parquet := s.Directory != nil && s.Directory.Format == FormatParquet
-	if parquet && s.Columns == nil && fields.parsed && !fields.complete {
-		r.errorAt(s.Pos, "%s.directory: Parquet needs columns: which fields parse: json will find is not known before", what)
-	}
 }
 
 // checkTogether checks pipelines that are to run beside each other.

@@ -28,11 +28,11 @@ type Source struct {
 
 // Expression is a compiled expression. Not safe for concurrent use.
 type Expression struct {
-	// The fast paths; at most one is set.
-	ref   *reference // the expression is a name
-	fixed *Value     // the expression is a constant
-	quick predicate  // the expression is a simple condition
-	short shortcut   // the expression is A ?? B or int(A)
+	// The fast forms, see fastpath.go; at most one is set.
+	ref   *reference // a name
+	fixed *Value     // a constant
+	term  term       // another simple value
+	cond  predicate  // a simple condition
 
 	program *vm.Program
 	machine vm.VM
@@ -47,9 +47,7 @@ const expressionNodesMax = 2000
 // compile compiles the expression; the error has its place in the file.
 func (s *Source) compile() (*Expression, *Error) {
 	names := newNameVisitor()
-	program, err := expr.Compile(s.Text,
-		expr.Env(map[string]any{}), expr.AllowUndefinedVariables(),
-		expr.DisableBuiltin("now"), expr.MaxNodes(expressionNodesMax), expr.Patch(names))
+	program, err := expr.Compile(s.Text, language(names)...)
 	if err == nil && names.err == nil {
 		return newExpression(program, names), nil
 	}
@@ -116,8 +114,10 @@ func newExpression(program *vm.Program, names *nameVisitor) *Expression {
 		x.fixed = &v
 		return x
 	}
-	x.quick = quickPredicate(node)
-	x.short = newShortcut(node)
+	x.term = newTerm(node)
+	if x.term == nil {
+		x.cond = newPredicate(node)
+	}
 	return x
 }
 
@@ -156,14 +156,14 @@ func (x *Expression) Eval(e *Event, v *Value) error {
 		*v = *x.fixed
 		return nil
 	}
-	if x.short != nil {
-		if fast, ok := x.short(e); ok {
+	if x.term != nil {
+		if fast, ok := x.term(e); ok {
 			*v = fast
 			return nil
 		}
 	}
-	if x.quick != nil {
-		if b, ok := x.quick(e); ok {
+	if x.cond != nil {
+		if b, ok := x.cond(e); ok {
 			*v = Bool(b)
 			return nil
 		}
@@ -178,8 +178,8 @@ func (x *Expression) Eval(e *Event, v *Value) error {
 
 // Condition evaluates the expression as a condition; null is false.
 func (x *Expression) Condition(e *Event) (bool, error) {
-	if x.quick != nil {
-		if b, ok := x.quick(e); ok {
+	if x.cond != nil {
+		if b, ok := x.cond(e); ok {
 			return b, nil
 		}
 	}
@@ -228,10 +228,16 @@ func evalError(err error) error {
 	return errors.New(at.Message)
 }
 
-// boxed is a value as expressions see it: integers are int.
+// boxed is a value as expressions see it: integers are int, and those above
+// 2^63-1 are float64, because the machine would make negative ints of them.
 func boxed(v Value) any {
-	if v.kind == KindInt {
+	switch v.kind {
+	case KindInt:
 		return int(v.num)
+	case KindUint:
+		return float64(v.num)
+	case KindList, KindMap:
+		return decodeNested(v.text, boxed)
 	}
 	return v.aliased()
 }
@@ -448,7 +454,7 @@ type usedName struct {
 // its own, headers.NAME and $env are none.
 func (s *Source) names() []usedName {
 	v := newNameVisitor()
-	if _, err := expr.Compile(s.Text, expr.Env(map[string]any{}), expr.AllowUndefinedVariables(), expr.Patch(v)); err != nil {
+	if _, err := expr.Compile(s.Text, language(v)...); err != nil {
 		return nil
 	}
 	var out []usedName
@@ -495,10 +501,14 @@ func (v *nameVisitor) call(n *ast.CallNode) {
 	if !ok || v.err != nil {
 		return
 	}
+	if slices.Contains(orderedFunctions[:], callee.Value) {
+		v.used[callee.Value]--
+		return
+	}
 	v.err = &nameError{at: callee.Location().From, message: fmt.Sprintf("expression: unknown function %s", callee.Value)}
 	if callee.Value == "now" {
 		v.err.message = "expression: now() is not available: what a stage does depends on the record alone; _time is the record's timestamp"
 		return
 	}
-	v.err.suggestion = nearest(callee.Value, builtinNames())
+	v.err.suggestion = nearest(callee.Value, functionNames())
 }

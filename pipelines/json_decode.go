@@ -529,6 +529,16 @@ func (d *decoder) nestedKey(object bool, blanks *bool) error {
 	return nil
 }
 
+// skipValue checks the value at pos and goes behind it.
+func (d *decoder) skipValue() error {
+	c := d.peek()
+	if c == '{' || c == '[' {
+		_, err := d.skipNested()
+		return err
+	}
+	return d.skipScalar(c)
+}
+
 func (d *decoder) skipScalar(c byte) error {
 	switch {
 	case c == '"':

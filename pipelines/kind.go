@@ -56,7 +56,7 @@ func (k *knownFields) kindOfNode(node ast.Node) Kind {
 	case *ast.BinaryNode:
 		return k.kindOfBinary(n)
 	case *ast.ConditionalNode:
-		return either(k.kindOfNode(n.Exp1), k.kindOfNode(n.Exp2))
+		return k.kindOfEither(n.Exp1, n.Exp2)
 	case *ast.BuiltinNode:
 		return kindOfBuiltin(n.Name)
 	}
@@ -83,10 +83,7 @@ func (k *knownFields) kindOfBinary(n *ast.BinaryNode) Kind {
 	case "==", "!=", "<", "<=", ">", ">=", "in", "contains", "startsWith", "endsWith", "matches", "and", "&&", "or", "||":
 		return KindBool
 	case "??":
-		if isNil(n.Right) {
-			return left
-		}
-		return either(left, right)
+		return k.kindOfEither(n.Left, n.Right)
 	case "/", "**", "^":
 		return KindFloat
 	case "%":
@@ -102,17 +99,21 @@ func (k *knownFields) kindOfBinary(n *ast.BinaryNode) Kind {
 	return arithmetic(left, right)
 }
 
+// kindOfEither is the kind of a value that is one or the other; null counts for nothing.
+func (k *knownFields) kindOfEither(a, b ast.Node) Kind {
+	left, right := k.kindOfNode(a), k.kindOfNode(b)
+	switch {
+	case left == right || isNil(b):
+		return left
+	case isNil(a):
+		return right
+	}
+	return KindNull
+}
+
 func isNil(n ast.Node) bool {
 	_, ok := n.(*ast.NilNode)
 	return ok
-}
-
-// either is the kind of a value that is one or the other.
-func either(a, b Kind) Kind {
-	if a == b {
-		return a
-	}
-	return KindNull
 }
 
 func arithmetic(a, b Kind) Kind {

@@ -112,7 +112,7 @@ func BenchmarkExpression(b *testing.B) {
 			b.ReportAllocs()
 			var v Value
 			for b.Loop() {
-				if x.quick != nil {
+				if x.cond != nil {
 					_, evalErr := x.Condition(e)
 					if evalErr != nil {
 						b.Fatal(evalErr)

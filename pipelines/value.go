@@ -171,35 +171,36 @@ func (v Value) aliased() any {
 	case KindTime:
 		return v.Time()
 	case KindList, KindMap:
-		return decodeNested(v.text)
+		return decodeNested(v.text, Value.aliased)
 	default:
 		return nil
 	}
 }
 
-// decodeNested turns the JSON of a list or object into Go values.
-func decodeNested(src []byte) any {
+// decodeNested turns the JSON of a list or object into Go values, with numbers
+// as number makes them.
+func decodeNested(src []byte, number func(Value) any) any {
 	d := json.NewDecoder(bytes.NewReader(src))
 	d.UseNumber()
 	var out any
 	if err := d.Decode(&out); err != nil {
 		return nil // not reachable: the text was checked when the value was made
 	}
-	return withoutNumbers(out)
+	return withoutNumbers(out, number)
 }
 
 // withoutNumbers replaces json.Number by Go numbers, in place.
-func withoutNumbers(x any) any {
+func withoutNumbers(x any, number func(Value) any) any {
 	switch x := x.(type) {
 	case json.Number:
-		return numberOf([]byte(x)).aliased()
+		return number(numberOf([]byte(x)))
 	case []any:
 		for i := range x {
-			x[i] = withoutNumbers(x[i])
+			x[i] = withoutNumbers(x[i], number)
 		}
 	case map[string]any:
 		for k := range x {
-			x[k] = withoutNumbers(x[k])
+			x[k] = withoutNumbers(x[k], number)
 		}
 	}
 	return x
