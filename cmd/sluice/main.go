@@ -46,7 +46,8 @@ func run(args []string) int {
 		return 0
 	}
 	fmt.Fprintln(os.Stderr, "sluice:", err)
-	if errors.As(err, &errUsage{}) {
+	// cobra has no type for a command that it does not know.
+	if errors.As(err, &errUsage{}) || strings.HasPrefix(err.Error(), "unknown command") {
 		return exitUsage
 	}
 	return exitFailure
