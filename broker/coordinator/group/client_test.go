@@ -514,10 +514,51 @@ func TestKafkaToolsReadGroups(t *testing.T) {
 	}
 	dump := run(t, testenv.KafkaTool(t, "org.apache.kafka.tools.DumpLogSegments", "--offsets-decoder", "--deep-iteration", "--files",
 		filepath.Join(cfg.DataDir, "__consumer_offsets-0", "00000000000000000000.log")))
-	for _, want := range []string{`"group":"g","topic":"t"`, `"protocolType":"consumer"`, `"clientHost":"/127.0.0.1"`, `"metadata":""`} {
+	for _, want := range []string{`"group":"g","topic":"t"`, `"protocolType":"consumer"`, `"clientHost":"/127.0.0.1"`, `{"version":"4","data":{"offset":`} {
 		if !strings.Contains(dump, want) {
 			t.Errorf("dump of the log lacks %s:\n%s", want, dump)
 		}
+	}
+}
+
+// The clients that are not written in Go consume as members of groups, commit, and go on from there.
+func TestOtherClientsUseGroups(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a Java virtual machine")
+	}
+	const total = 100
+	for name, consumer := range map[string]func(n *node, topic string) *exec.Cmd{
+		"Java": func(n *node, topic string) *exec.Cmd {
+			return testenv.KafkaTool(t, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", n.Addr(),
+				"--topic", topic, "--group", "g", "--from-beginning", "--max-messages", fmt.Sprint(total), "--timeout-ms", "20000")
+		},
+		"librdkafka": func(n *node, topic string) *exec.Cmd {
+			return exec.CommandContext(t.Context(), testenv.Kcat(t), "-b", n.Addr(), "-G", "g", "-X", "auto.offset.reset=earliest",
+				"-c", fmt.Sprint(total), "-q", topic)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := startNode(t, groupConfig(t))
+			admin := n.fill(t, "t", total)
+			for round := range 2 {
+				out, err := consumer(n, "t").Output()
+				if err != nil {
+					t.Fatalf("round %d: %v", round, err)
+				}
+				seen := make(map[string]bool)
+				for _, line := range strings.Fields(string(out)) {
+					seen[line] = true
+				}
+				if len(seen) != total || !seen[fmt.Sprint(round*total)] {
+					t.Errorf("round %d: %d values\n%s", round, len(seen), out)
+				}
+				n.produce(t, n.client(t), "t", (round+1)*total, (round+2)*total)
+			}
+			lags, err := admin.Lag(t.Context(), "g")
+			if lag := lags["g"]; err != nil || lag.Error() != nil || lag.Lag.Total() != total || lag.State != "Empty" {
+				t.Errorf("lag: %+v, %v", lag, err)
+			}
+		})
 	}
 }
 
