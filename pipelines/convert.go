@@ -268,18 +268,19 @@ const (
 )
 
 // ToTime gives a time: a time, a string in RFC 3339 (a blank in place of the T
-// is fine, the zone is needed), or a number of Unix seconds. Years are 1 to 9999.
+// is fine, the zone is needed), or a number of Unix seconds; in UTC. Years are
+// 1 to 9999.
 func (v Value) ToTime() (time.Time, error) {
 	var t time.Time
 	switch v.kind {
 	case KindTime:
-		t = v.Time()
+		t = time.Unix(int64(v.num), int64(v.nsec)).UTC()
 	case KindString:
 		parsed, ok := parseTime(v.text)
 		if !ok {
 			return time.Time{}, v.Refuse("time", ErrType)
 		}
-		t = parsed.Time()
+		t = time.Unix(int64(parsed.num), int64(parsed.nsec)).UTC()
 	case KindInt:
 		t = time.Unix(int64(v.num), 0).UTC()
 	case KindFloat:

@@ -30,6 +30,10 @@ func (m *Meta) Header(name string) ([]byte, bool) {
 	return nil, false
 }
 
+// arenaBytesKept bounds the memory that an Event keeps from one line to the
+// next: one huge line must not hold it for ever.
+const arenaBytesKept = 1 << 20
+
 // Event is a line or record being worked on. It is meant to be reused: Reset
 // keeps its buffers. Not safe for concurrent use.
 type Event struct {
@@ -55,6 +59,9 @@ type field struct {
 func (e *Event) Reset(raw []byte) {
 	e.Raw = raw
 	e.clear()
+	if cap(e.arena) > arenaBytesKept {
+		e.arena = nil
+	}
 	e.arena = e.arena[:0]
 }
 

@@ -134,7 +134,7 @@ func (e *Event) member(object Value, name string) Value {
 		if err == nil && alias(key) == name {
 			found, err = d.value()
 		} else if err == nil {
-			err = d.skipValue()
+			err = d.skipValue(1)
 		}
 		if err != nil {
 			return Null() // not reachable: the text was checked when the value was made

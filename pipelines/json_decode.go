@@ -58,6 +58,7 @@ type decoder struct {
 	src   []byte
 	pos   int
 	event *Event
+	blank bool // blanks were skipped
 	same  bool // so far the names are those of the event before, in order
 }
 
@@ -78,7 +79,9 @@ func (d *decoder) peek() byte {
 	if d.pos < len(d.src) && d.src[d.pos] > ' ' {
 		return d.src[d.pos]
 	}
+	start := d.pos
 	d.blanks()
+	d.blank = d.blank || d.pos > start
 	if d.pos == len(d.src) {
 		return 0
 	}
@@ -434,12 +437,12 @@ func parseDigits(b []byte) (uint64, bool) {
 // parts: a slice of the source when it has none.
 func (d *decoder) nested(kind Kind) (Value, error) {
 	start := d.pos
-	blanks, err := d.skipNested()
-	if err != nil {
+	d.blank = false
+	if err := d.skipNested(1); err != nil {
 		return Value{}, err
 	}
 	text := d.src[start:d.pos:d.pos]
-	if blanks {
+	if d.blank {
 		arena := d.event.arena
 		from := len(arena)
 		arena = appendWithoutBlanks(arena, text)
@@ -449,92 +452,60 @@ func (d *decoder) nested(kind Kind) (Value, error) {
 	return Value{kind: kind, text: text}, nil
 }
 
-// skipNested checks the list or object at pos and goes behind it. It keeps its
-// own stack, a bit a level, so that depth costs no goroutine stack.
-func (d *decoder) skipNested() (blanks bool, err error) {
-	var open [jsonNestingMax]byte // the closing byte of each level
-	depth := 0
+// skipNested checks the list or object at pos and goes behind it. depth is
+// the levels that are open with it.
+func (d *decoder) skipNested(depth int) error {
+	if depth > jsonNestingMax {
+		return d.fail(fmt.Sprintf("nested more than %d deep", jsonNestingMax))
+	}
+	object := d.src[d.pos] == '{'
+	closing := d.src[d.pos] + 2 // in ASCII } is two behind {, and ] two behind [
+	d.pos++
+	if d.peek() == closing {
+		d.pos++
+		return nil
+	}
 	for {
-		// A value stands here.
-		var closed bool
-		switch c := d.peek(); {
-		case c == '{' || c == '[':
-			if depth == jsonNestingMax {
-				return false, d.fail(fmt.Sprintf("nested more than %d deep", jsonNestingMax))
-			}
-			d.pos++
-			open[depth] = c + 2 // '{'+2 == '}', '['+2 == ']'
-			depth++
-			blanks = blanks || d.atBlank()
-			if d.peek() != c+2 {
-				if err := d.nestedKey(c == '{', &blanks); err != nil {
-					return false, err
-				}
-				continue
-			}
-			closed = true
-		default:
-			if err := d.skipScalar(c); err != nil {
-				return false, err
+		if object {
+			if err := d.skipKey(); err != nil {
+				return err
 			}
 		}
-		// A value has ended (or an empty list or object is to be closed).
-		for {
-			if closed {
-				d.pos++
-				depth--
-				closed = false
-				if depth == 0 {
-					return blanks, nil
-				}
-			}
-			blanks = blanks || d.atBlank()
-			c := d.peek()
-			if c == open[depth-1] {
-				closed = true
-				continue
-			}
-			if c != ',' {
-				return false, d.fail("want , or the end of the list or object")
-			}
+		if err := d.skipValue(depth); err != nil {
+			return err
+		}
+		switch d.peek() {
+		case ',':
 			d.pos++
-			blanks = blanks || d.atBlank()
-			if err := d.nestedKey(open[depth-1] == '}', &blanks); err != nil {
-				return false, err
-			}
-			break
+		case closing:
+			d.pos++
+			return nil
+		default:
+			return d.fail("want , or the end of the list or object")
 		}
 	}
 }
 
-func (d *decoder) atBlank() bool { return d.pos < len(d.src) && isBlank(d.src[d.pos]) }
-
-// nestedKey goes behind "key": when the level is an object.
-func (d *decoder) nestedKey(object bool, blanks *bool) error {
-	if !object {
-		return nil
-	}
+// skipKey goes behind "key": of an object.
+func (d *decoder) skipKey() error {
 	if d.peek() != '"' {
 		return d.fail("want a key in quotes")
 	}
 	if _, _, err := d.skipString(); err != nil {
 		return err
 	}
-	*blanks = *blanks || d.atBlank()
 	if d.peek() != ':' {
 		return d.fail("want :")
 	}
 	d.pos++
-	*blanks = *blanks || d.atBlank()
 	return nil
 }
 
-// skipValue checks the value at pos and goes behind it.
-func (d *decoder) skipValue() error {
+// skipValue checks the value behind the blanks at pos and goes behind it.
+func (d *decoder) skipValue(depth int) error {
 	c := d.peek()
 	if c == '{' || c == '[' {
-		_, err := d.skipNested()
-		return err
+		return d.skipNested(depth + 1)
 	}
 	return d.skipScalar(c)
 }

@@ -122,6 +122,15 @@ func (r *yamlReader) name(n ast.Node, what string) string {
 	return s
 }
 
+// topicName reads the name of a topic that anyone may write into.
+func (r *yamlReader) topicName(n ast.Node, what string) string {
+	s := r.name(n, what)
+	if s == "__consumer_offsets" || s == "__transaction_state" {
+		r.errorOn(n, "%s: %s is the brokers' own", what, s)
+	}
+	return s
+}
+
 // pipeline reads one document.
 func (r *yamlReader) pipeline(doc ast.Node) *Pipeline {
 	p := &Pipeline{Pos: r.pos(doc)}
@@ -319,7 +328,7 @@ func (r *yamlReader) labels(n ast.Node, what string) []Label {
 
 func (r *yamlReader) topic(e entry, t *Topic) map[string]Pos {
 	return r.object(e.value, "topic",
-		known{"name", func(e entry) { t.Name = r.name(e.value, "topic.name") }},
+		known{"name", func(e entry) { t.Name = r.topicName(e.value, "topic.name") }},
 		known{"partitions", func(e entry) { t.Partitions = int32(r.integer(e.value, "topic.partitions", 1, 10_000)) }},
 		known{"replicas", func(e entry) { t.Replicas = int16(r.integer(e.value, "topic.replicas", 1, 100)) }},
 		known{"key", func(e entry) { t.Key = r.source(e.value, "topic.key") }},
@@ -336,6 +345,6 @@ func (r *yamlReader) errorsPart(e entry, p *Errors) map[string]Pos {
 		known{"parse", func(e entry) {
 			p.Parse = ErrorPolicy(r.oneOf(e.value, "errors.parse", string(ErrorsDeadLetter), string(ErrorsKeep), string(ErrorsDrop)))
 		}},
-		known{"dead_letter", func(e entry) { p.DeadLetter = r.name(e.value, "errors.dead_letter") }},
+		known{"dead_letter", func(e entry) { p.DeadLetter = r.topicName(e.value, "errors.dead_letter") }},
 	)
 }

@@ -2,6 +2,7 @@ package pipelines
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
@@ -120,7 +121,7 @@ func (r *yamlReader) tests(n ast.Node) []Test {
 func (r *yamlReader) test(n ast.Node, what string) Test {
 	t := Test{Pos: r.pos(n)}
 	found := r.object(n, what,
-		known{"in", func(e entry) { t.In = r.text(e.value, what+".in") }},
+		known{"in", func(e entry) { t.In = strings.TrimSuffix(r.text(e.value, what+".in"), "\n") }},
 		known{"out", func(e entry) { t.Out = r.expectations(e.value, what+".out") }},
 		known{"error", func(e entry) { t.Error = r.text(e.value, what+".error") }},
 	)
