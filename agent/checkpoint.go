@@ -84,7 +84,7 @@ func encodeCheckpoint(s saved) ([]byte, error) {
 		return nil, fmt.Errorf("encode checkpoint: %w", err)
 	}
 	body = append(body, '\n')
-	head := fmt.Sprintf("%s %d %08x\n", checkpointMagic, checkpointVersion, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
+	head := fmt.Sprintf("%s %d %08x\n", checkpointMagic, checkpointVersion, checksum(body))
 	return append([]byte(head), body...), nil
 }
 
@@ -97,7 +97,7 @@ func decodeCheckpoint(path string, data []byte) (saved, error) {
 		return s, errNotWhole
 	}
 	// The sum comes first: a damaged version number must not look like a newer one.
-	if sum != crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)) {
+	if sum != checksum(body) {
 		return s, errNotWhole
 	}
 	if version > checkpointVersion {
@@ -206,3 +206,5 @@ func syncDir(dir string) error {
 	}
 	return nil
 }
+
+func checksum(p []byte) uint32 { return crc32.Checksum(p, crc32.MakeTable(crc32.Castagnoli)) }

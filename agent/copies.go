@@ -49,8 +49,8 @@ func (r *runner) orphan(t *track, place tail.Position, path string) {
 // claimCopy puts a new file at the position of the content it is a copy of.
 // wait says that it may become one.
 func (r *runner) claimCopy(file *tail.File, f tail.Found, now time.Time) (placed, wait bool, err error) {
-	if f.Size == 0 {
-		return false, false, nil
+	if f.Size == 0 { // a copy begins empty; there is nothing to miss yet
+		return false, r.original(f) != nil, nil
 	}
 	for i, o := range r.orphans {
 		if now.Sub(o.since) > orphanAge || !comesFrom(f.Path, o.path) {
@@ -87,11 +87,8 @@ func (r *runner) flying(o orphan) bool {
 // suspect says whether a new file looks like the copy of a file that is still
 // followed and may be emptied at any moment.
 func (r *runner) suspect(file *tail.File, f tail.Found, now time.Time) (bool, error) {
-	if r.cfg.Once || r.firstStart || !r.scanned {
-		return false, nil // what was there before is no copy in the making
-	}
-	original := r.original(f.Path)
-	if original == nil || original.file.ID() == f.ID || original.file.Offset() == 0 {
+	original := r.original(f)
+	if original == nil || original.file.Offset() == 0 {
 		return false, nil
 	}
 	same, err := looksCopied(original, file, f.Size)
@@ -121,18 +118,21 @@ func looksCopied(original *source, file *tail.File, size int64) (bool, error) {
 	return sameContent(original.file.Handle(), file.Handle(), size)
 }
 
-// original returns the followed file that a file of this name would be a copy of.
-func (r *runner) original(path string) *source {
-	dir, base := filepath.Split(path)
+// original returns the followed file that a new file of this name may become a
+// copy of. What was there at the start is no copy in the making.
+func (r *runner) original(f tail.Found) *source {
+	if r.cfg.Once || r.firstStart || !r.scanned {
+		return nil
+	}
+	dir, base := filepath.Split(f.Path)
+	ext := filepath.Ext(base)
 	for n := len(base) - 1; n > 0; n-- {
-		if s := r.byPath[dir+base[:n]]; s != nil && !s.detached {
-			return s
+		s := r.byPath[dir+base[:n]]
+		if s == nil && n < len(base)-len(ext) {
+			s = r.byPath[dir+base[:n]+ext]
 		}
-		ext := filepath.Ext(base)
-		if n < len(base)-len(ext) {
-			if s := r.byPath[dir+base[:n]+ext]; s != nil && !s.detached {
-				return s
-			}
+		if s != nil && !s.detached && s.file.ID() != f.ID {
+			return s
 		}
 	}
 	return nil

@@ -29,6 +29,11 @@ func (r *runner) scan(now time.Time) {
 		r.say("watch", "some directories give no change events; they are looked at every scan interval (fs.inotify.max_user_watches bounds the watches)", err)
 	}
 	r.sayProblems(listing.Problems)
+	if r.firstStart && r.pipe.Collect.File.StartAt == pipelines.StartAtEnd {
+		for _, f := range listing.Files {
+			r.atEnd[f.ID] = true
+		}
+	}
 	r.reconcile(listing.Files, now)
 	r.forget(now)
 
@@ -136,6 +141,9 @@ func (r *runner) relabel(s *source, f tail.Found, now time.Time) {
 		return
 	}
 	if s.path != f.Path {
+		if info, err := tail.Stat(s.path); err == nil && info.ID == f.ID {
+			return // both names lead to it
+		}
 		r.log.Debug("file renamed", "from", s.path, "to", f.Path)
 		r.count(func(a *Account) { a.Rotations++ })
 	}
@@ -257,11 +265,12 @@ func (r *runner) identify(file *tail.File, f tail.Found, now time.Time) (t *trac
 		t.generation = known.generation + 1
 		r.sayReplaced(f, known)
 	}
-	if !place && r.firstStart && r.pipe.Collect.File.StartAt == pipelines.StartAtEnd {
+	if !place && r.atEnd[f.ID] {
 		if err := file.SkipToEnd(); err != nil {
 			return nil, false, err
 		}
 	}
+	delete(r.atEnd, f.ID)
 	t.acked = file.Position()
 	r.keep(t, f, now)
 	return t, false, nil
@@ -299,10 +308,13 @@ func (r *runner) sayReplaced(f tail.Found, known *track) {
 	r.count(func(a *Account) { a.Truncations++ })
 }
 
+// errNoHandle says that the limit of open files is reached and none is idle.
+var errNoHandle = errors.New("all open files have lines to read")
+
 // open opens a file, parking an idle one when descriptors run out.
 func (r *runner) open(path string) (*tail.File, error) {
-	if r.handles >= r.cfg.OpenFilesMax {
-		r.park()
+	if r.handles >= r.cfg.OpenFilesMax && !r.park() {
+		return nil, errNoHandle
 	}
 	file, err := r.openOnce(path)
 	if outOfHandles(err) && r.park() {
@@ -337,7 +349,7 @@ func (r *runner) close(file *tail.File) {
 func (r *runner) park() bool {
 	var idle *source
 	for _, s := range r.sources {
-		if s.file.Handle() == nil || s.queued || s.detached || s.file.Unread() > 0 {
+		if s.file.Handle() == nil || s.queued || s.detached {
 			continue
 		}
 		if idle == nil || s.fresh.Before(idle.fresh) {
@@ -347,8 +359,7 @@ func (r *runner) park() bool {
 	if idle == nil {
 		return false
 	}
-	r.say("descriptors", "out of file descriptors: quiet files are closed and opened again when they change (raise the limit with ulimit -n)",
-		fmt.Errorf("%d files are open", r.handles))
+	r.sayHandles()
 	r.close(idle.file)
 	return true
 }
@@ -357,11 +368,17 @@ func outOfHandles(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
+func (r *runner) sayHandles() {
+	r.say("descriptors", "out of file descriptors: quiet files are closed and opened again when they change, new ones wait for that (raise the limit with ulimit -n)",
+		fmt.Errorf("at most %d files are held open", r.cfg.OpenFilesMax))
+}
+
 func (r *runner) sayOpen(path string, err error) {
 	switch {
 	case errors.Is(err, syscall.ENOENT): // gone again
-	case outOfHandles(err):
-		r.say("descriptors", "out of file descriptors: new files wait (raise the limit with ulimit -n)", err)
+	case outOfHandles(err) || errors.Is(err, errNoHandle):
+		r.sayHandles()
+		r.scanWanted = true
 	case errors.Is(err, syscall.EACCES):
 		r.say(path, "the file cannot be read; give this user read access (group or ACL), it is tried again at every scan", err)
 	default:

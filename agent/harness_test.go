@@ -246,7 +246,7 @@ func (r *rig) halt() {
 }
 
 // once runs an agent that reads what is there.
-func (r *rig) once() {
+func (r *rig) once() Account {
 	r.t.Helper()
 	r.cfg.Once = true
 	a, err := r.open()
@@ -263,9 +263,10 @@ func (r *rig) once() {
 		r.t.Fatal("the agent did not end by itself")
 	}
 	r.agent = a
-	r.checkAccount()
+	acc := r.account()
 	r.agent = nil
 	r.cfg.Once = false
+	return acc
 }
 
 // crash stops and puts the state back to what it was when it was called: what

@@ -131,8 +131,9 @@ func (r *runner) onDetached(s *source, now time.Time) {
 
 // unpark opens a file again whose descriptor was given up.
 func (r *runner) unpark(s *source) bool {
-	if r.handles >= r.cfg.OpenFilesMax {
-		r.park()
+	if r.handles >= r.cfg.OpenFilesMax && !r.park() {
+		r.enqueue(s) // those before it in the queue will be idle then
+		return false
 	}
 	same, err := s.file.Unpark(s.path)
 	if outOfHandles(err) && r.park() {

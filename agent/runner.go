@@ -56,6 +56,7 @@ type runner struct {
 	timed    timeline  // sources to be looked at some time
 	suspects map[tail.ID]time.Time
 	orphans  []orphan
+	atEnd    map[tail.ID]bool  // present at the very first start with start_at: end, not begun yet
 	said     map[string]string // trouble by place, so that it is said once
 
 	scanned      bool // once
@@ -104,7 +105,7 @@ func newRunner(log *slog.Logger, p *pipelines.Pipeline, cfg Config, blocks *tail
 		log: log.With("pipeline", p.Name), cfg: inputConfig(cfg, file), pipe: p, blocks: blocks,
 		scanner: scanner, work: work,
 		sources: map[tail.ID]*source{}, byPath: map[string]*source{}, suspects: map[tail.ID]time.Time{},
-		said: map[string]string{}, tracks: map[tail.ID]*track{},
+		said: map[string]string{}, atEnd: map[tail.ID]bool{}, tracks: map[tail.ID]*track{},
 		wake: make(chan struct{}, 1), prepared: make(chan prepared, 1), finished: make(chan struct{}),
 		account: Account{Pipeline: p.Name}, ready: errNotPrepared,
 	}

@@ -98,23 +98,40 @@ func (p *Pattern) Match(path string) bool {
 func matchElements(pattern, path []string) bool {
 	for len(pattern) > 0 {
 		if pattern[0] == "**" {
-			for i := range len(path) + 1 {
-				if matchElements(pattern[1:], path[i:]) {
-					return true
-				}
-			}
-			return false
+			return matchBelow(pattern[1:], path)
 		}
-		if len(path) == 0 {
-			return false
-		}
-		if ok, _ := filepath.Match(pattern[0], path[0]); !ok {
+		if len(path) == 0 || !matchName(pattern[0], path[0]) {
 			return false
 		}
 		pattern, path = pattern[1:], path[1:]
 	}
 	return len(path) == 0
 }
+
+// matchBelow matches what follows a `**`, which stands for any number of names
+// that are not hidden.
+func matchBelow(pattern, path []string) bool {
+	for {
+		if matchElements(pattern, path) {
+			return true
+		}
+		if len(path) == 0 || hidden(path[0]) {
+			return false
+		}
+		path = path[1:]
+	}
+}
+
+// matchName matches one name. As in a shell, a hidden one must be meant.
+func matchName(pattern, name string) bool {
+	if hidden(name) && !hidden(pattern) {
+		return false
+	}
+	ok, _ := filepath.Match(pattern, name)
+	return ok
+}
+
+func hidden(name string) bool { return name != "" && name[0] == '.' }
 
 // literal says that an element has no special meaning.
 func literal(element string) bool { return !strings.ContainsAny(element, `*?[\`) }

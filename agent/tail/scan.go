@@ -148,7 +148,7 @@ func (w *walk) expand(dir string, elements []string, depth int, above []ID) {
 		w.enter(filepath.Join(dir, first), rest, depth, above)
 	default:
 		w.list(dir, func(name string, entry fs.DirEntry) {
-			if ok, _ := filepath.Match(first, name); !ok || name[0] == '.' && first[0] != '.' {
+			if !matchName(first, name) {
 				return
 			}
 			if len(rest) > 0 && entry.Type().IsRegular() {
@@ -190,7 +190,7 @@ func (w *walk) descend(dir string, elements []string, depth int, above []ID) {
 	w.expand(dir, rest, depth, above)
 	below := append(slices.Clip(above), info.ID)
 	w.list(dir, func(name string, entry fs.DirEntry) {
-		if name[0] == '.' || entry.Type().IsRegular() {
+		if hidden(name) || entry.Type().IsRegular() {
 			return
 		}
 		sub := filepath.Join(dir, name)
