@@ -13,6 +13,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -50,10 +51,21 @@ func startBroker(t *testing.T) *broker {
 	b.Process = testenv.Start(t, testenv.Command{
 		Name:  "broker",
 		Path:  testenv.Sluice(t),
-		Args:  []string{"broker", "--data", b.logs, "--listen", b.addr, "--metrics", ""},
+		Args:  []string{"broker", "--config", writeConfig(t), "--data", b.logs, "--listen", b.addr, "--metrics", ""},
 		Ready: func(ctx context.Context) error { return testenv.PingKafka(ctx, b.addr) },
 	})
 	return b
+}
+
+// writeConfig takes the 3 s out of each new group that Kafka's default waits for
+// more members.
+func writeConfig(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "broker.yaml")
+	if err := os.WriteFile(file, []byte("group.initial.rebalance.delay.ms: 0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // output runs a command to its end and returns what it wrote on its standard
