@@ -102,13 +102,17 @@ func (a *API) placeCoordinator(kind int8, key string) coordinatorPlace {
 
 // createOffsetsTopic makes the offsets topic with the settings that Kafka gives it. That it exists already is no error.
 func (a *API) createOffsetsTopic() {
+	image := a.Image()
+	if image == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), createOffsetsTopicTimeout)
 	defer cancel()
 	compact, segment, codec := "compact", offsetsTopicSegmentBytes, "producer"
 	results := a.Controller.CreateTopics(ctx, []cluster.NewTopic{{
 		Name:              cluster.OffsetsTopic,
 		Partitions:        a.cfg.offsetsTopicPartitions(),
-		ReplicationFactor: a.cfg.offsetsTopicReplication(len(a.Image().Brokers)),
+		ReplicationFactor: a.cfg.offsetsTopicReplication(len(image.Brokers)),
 		Config: map[string]*string{
 			"cleanup.policy": &compact, "segment.bytes": &segment, "compression.type": &codec,
 		},
