@@ -178,10 +178,10 @@ func (p *partition) held() int64 {
 	return p.fillingBytes
 }
 
-// full says that fetching should pause: a whole batch waits behind the one in hand. A replay is never full, for it can only be
-// sealed whole.
+// full says that fetching should pause: a whole batch waits behind the one in hand, or the partition has stopped. A replay is never full, for
+// it can only be sealed whole.
 func (p *partition) full() bool {
-	return p.hand != nil && p.replay == nil && (len(p.filling) >= p.limits.rows || p.fillingBytes >= p.limits.bytes)
+	return p.failed != nil || p.hand != nil && p.replay == nil && (len(p.filling) >= p.limits.rows || p.fillingBytes >= p.limits.bytes)
 }
 
 // step returns the next thing to do; call it until it says actNone. mayWrite says that a write can start now.

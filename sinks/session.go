@@ -334,7 +334,7 @@ func (s *session) assign(topic TopicID, c *kmsg.OffsetFetchResponseGroupTopicPar
 	}
 	p := &slot{partition: newPartition(s.w.limits(), base, c.Offset, replayed, rand.Float64)}
 	if c.Offset >= 0 && ours && note.topicID != topic {
-		p.stop(fmt.Errorf("the group's commit %d belongs to topic ID %s, the topic is now %s: reset the group's offsets to go on",
+		s.stopPart(p, fmt.Errorf("the group's commit %d belongs to topic ID %s, the topic is now %s: reset the group's offsets to go on",
 			c.Offset, note.topicID, topic))
 	}
 	s.forget([]int32{c.Partition}, "assigned again")
@@ -344,9 +344,6 @@ func (s *session) assign(topic TopicID, c *kmsg.OffsetFetchResponseGroupTopicPar
 	s.mu.Unlock()
 	s.w.metrics.partitions.Set(float64(len(s.parts)))
 	s.w.log.Info("partition assigned", "partition", c.Partition, "offset", c.Offset, "open_claim", replayed != nil)
-	if p.failed != nil {
-		s.w.log.Error("partition stopped", "partition", c.Partition, "error", p.failed)
-	}
 }
 
 // onRevoked drains the partitions before the group may give them to another member. Heartbeats go on meanwhile.
@@ -477,18 +474,21 @@ func (s *session) outOfRange(id int32) {
 // lost counts the records between the position and the log's start, and says whether to go on there.
 func (s *session) lost(id int32, start int64) (goOn bool) {
 	p := s.parts[id]
-	if p == nil {
+	if p == nil || p.failed != nil {
 		return false
 	}
-	n := max(start-max(p.next, 0), 0)
+	if start <= p.next {
+		s.stopPart(p, fmt.Errorf("the position %d is beyond the end of the log: it was truncated, or the topic was made again", p.next))
+		return false
+	}
+	n := start - max(p.next, 0)
 	s.w.metrics.lostOffsets.Add(float64(n))
 	s.w.mu.Lock()
 	s.w.account.Lost += n
 	s.w.mu.Unlock()
 	err := fmt.Errorf("offsets %d to %d were removed from the log before they were stored: %d records lost", p.next, start-1, n)
-	if s.w.cfg.OnLostOffsets != LostContinue || start < p.next {
-		p.stop(err)
-		s.w.log.Error("partition stopped", "partition", id, "error", err)
+	if s.w.cfg.OnLostOffsets != LostContinue {
+		s.stopPart(p, err)
 		return false
 	}
 	s.w.log.Error("going on at the start of the log", "partition", id, "error", err)
@@ -496,11 +496,15 @@ func (s *session) lost(id int32, start int64) (goOn bool) {
 	return true
 }
 
+func (s *session) stopPart(p *slot, err error) {
+	p.stop(err)
+	s.w.log.Error("partition stopped: it needs an operator", "partition", p.base.Partition, "error", err)
+}
+
 func (s *session) stop(id int32, err error) {
 	s.call(func() {
-		if p := s.parts[id]; p != nil {
-			p.stop(err)
-			s.w.log.Error("partition stopped", "partition", id, "error", err)
+		if p := s.parts[id]; p != nil && p.failed == nil {
+			s.stopPart(p, err)
 		}
 	})
 }

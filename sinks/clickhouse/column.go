@@ -197,13 +197,23 @@ func valueOf(x any) pipelines.Value {
 		return pipelines.Float(x)
 	case string:
 		return pipelines.StringOf(x)
-	default: // a list or object within a list or object
-		text, err := json.Marshal(x)
-		if err != nil {
-			return pipelines.Null()
-		}
-		return pipelines.String(text)
+	default:
+		return nested(x)
 	}
+}
+
+// nested makes a value of a list or object within a list or object.
+func nested(x any) pipelines.Value {
+	text, err := json.Marshal(map[string]any{"v": x})
+	if err != nil {
+		return pipelines.Null()
+	}
+	var e pipelines.Event
+	if err := e.DecodeJSON(text); err != nil {
+		return pipelines.Null()
+	}
+	v, _ := e.Get("v")
+	return v
 }
 
 // wire shows a column to the client's encoder.

@@ -31,7 +31,7 @@ func newDialer(spec *pipelines.ClickHouse) (dialer, error) {
 		return nil, fmt.Errorf("clickhouse password: %w", err)
 	}
 	options := ch.Options{
-		Database:         spec.Database,
+		Database:         "system", // tables are named in full, and the sink's database may not be there yet
 		User:             spec.Username,
 		Password:         password,
 		ClientName:       "sluice",
@@ -114,8 +114,6 @@ func explainConnect(err error, spec *pipelines.ClickHouse) error {
 	switch exception.Code {
 	case proto.ErrAuthenticationFailed, proto.ErrUnknownUser, proto.ErrWrongPassword, proto.ErrRequiredPassword:
 		return fmt.Errorf("the server refuses user %q with this password: check username and password of the sink: %w", spec.Username, err)
-	case proto.ErrUnknownDatabase:
-		return fmt.Errorf("there is no database %q: create it or correct the sink's database: %w", spec.Database, err)
 	default:
 		return err
 	}

@@ -21,7 +21,11 @@ func newLeaf(t chType) (*leaf, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &leaf{name: t.String(), put: put}, nil
+	name := t.String()
+	if t.name == "JSON" { // sent as text, which the server parses
+		name = "String"
+	}
+	return &leaf{name: name, put: put}, nil
 }
 
 func putterOf(t chType) (putter, error) {
@@ -198,11 +202,8 @@ func timeWithin(v pipelines.Value, from, to time.Time, what string) (time.Time, 
 	return t, err
 }
 
-// calendarDays is the date of t in its own zone, as days since 1970.
-func calendarDays(t time.Time) int64 {
-	_, zone := t.Zone()
-	return floorDiv(t.Unix()+int64(zone), 24*60*60)
-}
+// calendarDays is the date of t in UTC, as days since 1970. A time that came as text has lost its zone on the way here, so no time keeps it.
+func calendarDays(t time.Time) int64 { return floorDiv(t.Unix(), 24*60*60) }
 
 func floorDiv(a, b int64) int64 {
 	q := a / b
@@ -423,12 +424,15 @@ func decimalDigits(v pipelines.Value, scale int) (string, error) {
 		text = strconv.FormatFloat(f, 'f', scale, 64)
 	}
 	whole, fraction, _ := strings.Cut(text, ".")
+	if strings.TrimPrefix(whole, "-")+fraction == "" {
+		return "", pipelines.ErrType
+	}
 	if rest := strings.TrimRight(fraction, "0"); len(rest) > scale {
 		return "", fmt.Errorf("%d digits after the point: %w", len(rest), pipelines.ErrRange)
 	}
 	fraction = (fraction + strings.Repeat("0", scale))[:scale]
 	digits := whole + fraction
-	if _, sign := strings.CutPrefix(digits, "+"); sign || strings.Trim(strings.TrimPrefix(digits, "-"), "0123456789") != "" || strings.Trim(digits, "-") == "" {
+	if strings.Trim(strings.TrimPrefix(digits, "-"), "0123456789") != "" {
 		return "", pipelines.ErrType
 	}
 	return digits, nil

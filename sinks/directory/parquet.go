@@ -35,7 +35,7 @@ func parquetCodec(c pipelines.Compression) (compress.Codec, error) {
 	case pipelines.CompressionSnappy:
 		return &snappy.Codec{}, nil
 	case pipelines.CompressionLZ4:
-		return &lz4.Codec{Level: lz4.DefaultLevel}, nil
+		return &lz4.Codec{Level: lz4.Fastest}, nil
 	case pipelines.CompressionZstd, pipelines.CompressionAuto, "":
 		return &zstd.Codec{Level: zstd.SpeedFastest, Concurrency: 1}, nil
 	default:

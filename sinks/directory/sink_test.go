@@ -1,0 +1,561 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-io/sluice/pipelines"
+	"github.com/sluice-io/sluice/sinks"
+)
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// pipeline parses a pipeline whose sink is a directory at path.
+func pipeline(t testing.TB, path, before, sink string) *pipelines.Pipeline {
+	t.Helper()
+	text := fmt.Sprintf("pipeline: p\n%ssink:\n  directory:\n    path: %s\n%s", before, path, sink)
+	pipes, err := pipelines.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pipes[0]
+}
+
+const jsonTopic = "collect: {file: {include: [/x]}}\nprocess: [{parse: json}]\n"
+
+// rig is a sink on a directory, with the events of its pipeline.
+type rig struct {
+	testing.TB
+	pipe *pipelines.Pipeline
+	sink *Sink
+	dir  string
+}
+
+func newRig(t testing.TB, before, sink string) *rig {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "table")
+	r := &rig{TB: t, pipe: pipeline(t, dir, before, sink), dir: dir}
+	r.restart()
+	return r
+}
+
+// restart makes the sink again, as another process would.
+func (r *rig) restart() {
+	r.Helper()
+	var err error
+	if r.sink, err = New(quiet(), r.pipe.Sinks[0]); err != nil {
+		r.Fatal(err)
+	}
+	if _, err := r.sink.Check(r.Context()); err != nil {
+		r.Fatal(err)
+	}
+}
+
+var recordTime = time.Date(2026, 11, 30, 10, 0, 0, 123_456_000, time.UTC)
+
+// event is a record of the topic.
+func (r *rig) event(offset int64, value string, headers ...pipelines.Header) *pipelines.Event {
+	r.Helper()
+	var e pipelines.Event
+	meta := pipelines.Meta{Topic: "p", Partition: 3, Offset: offset, Time: recordTime, Headers: headers}
+	if err := r.pipe.ReadRecord(&e, meta, []byte(value)); err != nil {
+		r.Fatal(err)
+	}
+	return &e
+}
+
+// block makes a block of values with offsets from lo on; it returns how many were refused.
+func (r *rig) block(lo int64, values ...string) (sinks.Block, []error) {
+	r.Helper()
+	b, err := r.sink.NewBlock()
+	if err != nil {
+		r.Fatal(err)
+	}
+	var refused []error
+	for i, v := range values {
+		if err := b.Append(r.event(lo+int64(i), v)); err != nil {
+			refused = append(refused, err)
+		}
+	}
+	return b, refused
+}
+
+func claim(lo, hi int64) sinks.Claim {
+	return sinks.Claim{Pipeline: "p", Topic: "p", Partition: 3, Lo: lo, Hi: hi}
+}
+
+func (r *rig) write(lo int64, values ...string) {
+	r.Helper()
+	b, refused := r.block(lo, values...)
+	if len(refused) > 0 {
+		r.Fatal(refused)
+	}
+	c := claim(lo, lo+int64(len(values))-1)
+	if err := r.sink.Write(r.Context(), &sinks.Batch{Claim: c, Block: b, Identity: c.Identity()}); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) rows() (rows []Row) {
+	r.Helper()
+	err := Read(r.dir, func(row Row) error {
+		row.File = filepath.Base(row.File)
+		rows = append(rows, row)
+		return nil
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return rows
+}
+
+func (r *rig) names() []string {
+	r.Helper()
+	entries, err := os.ReadDir(r.dir)
+	if err != nil {
+		r.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestParquetColumnsAreTypedByTheirValues(t *testing.T) {
+	r := newRig(t, jsonTopic, "")
+	r.write(10,
+		`{"b":true,"i":1,"f":1.5,"s":"x","mixed":1,"widened":1,"list":[1,{"a":2}],"big":18446744073709551615}`,
+		`{"s":"y","mixed":"two","widened":2.5,"i":null,"b":false}`,
+	)
+	r.write(12, `{"i":7,"new":"column"}`)
+	want := []Row{
+		{File: "p-3-00000000000000000010-00000000000000000011.parquet", Topic: "p", Partition: 3, Offset: 10, Time: recordTime, Fields: map[string]any{
+			"b": true, "i": int64(1), "f": 1.5, "s": "x", "mixed": "1", "widened": 1.0, "list": `[1,{"a":2}]`, "big": "18446744073709551615"}},
+		{File: "p-3-00000000000000000010-00000000000000000011.parquet", Topic: "p", Partition: 3, Offset: 11, Time: recordTime, Fields: map[string]any{
+			"b": false, "s": "y", "mixed": "two", "widened": 2.5}},
+		{File: "p-3-00000000000000000012-00000000000000000012.parquet", Topic: "p", Partition: 3, Offset: 12, Time: recordTime, Fields: map[string]any{
+			"i": int64(7), "new": "column"}},
+	}
+	if diff := cmp.Diff(want, r.rows()); diff != "" {
+		t.Error(diff)
+	}
+	if names := r.names(); !slices.Equal(names[:2], []string{"_schema-000001.json", "_schema-000002.json"}) {
+		t.Error(names)
+	}
+}
+
+func TestValuesThatDoNotFitAreRefused(t *testing.T) {
+	r := newRig(t, jsonTopic, "")
+	r.write(0, `{"i":1,"b":true,"f":2.5}`)
+	r.restart()
+	b, refused := r.block(1, `{"i":"abc"}`, `{"i":2}`, `{"i":1.5}`, `{"b":"maybe"}`, `{"f":"x"}`, `{"i":"3","f":4}`)
+	if b.Rows() != 2 || len(refused) != 4 {
+		t.Fatalf("%d rows, refused %v", b.Rows(), refused)
+	}
+	for i, column := range []string{"i", "i", "b", "f"} {
+		var reject *sinks.RejectError
+		if !errors.As(refused[i], &reject) || reject.Column != column {
+			t.Errorf("refused %v, want column %s", refused[i], column)
+		}
+	}
+	c := claim(1, 6)
+	if err := r.sink.Write(t.Context(), &sinks.Batch{Claim: c, Block: b}); err != nil {
+		t.Fatal(err)
+	}
+	rows := r.rows()
+	if len(rows) != 3 || rows[1].Offset != 2 || rows[1].Fields["i"] != int64(2) || rows[2].Offset != 6 || rows[2].Fields["f"] != 4.0 {
+		t.Errorf("%+v", rows)
+	}
+}
+
+func TestMappedColumns(t *testing.T) {
+	mapped := "    columns:\n      status: int(status)\n      file_offset: int(headers.file_offset)\n      _offset: _offset\n"
+	for _, format := range []string{"parquet", "json"} {
+		t.Run(format, func(t *testing.T) {
+			r := newRig(t, jsonTopic, "    format: "+format+"\n"+mapped)
+			b, err := r.sink.NewBlock()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range int64(3) {
+				e := r.event(i, `{"status":"404","other":1}`, pipelines.Header{Key: "file_offset", Value: fmt.Append(nil, i*100)})
+				if err := b.Append(e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := r.sink.Write(t.Context(), &sinks.Batch{Claim: claim(0, 2), Block: b}); err != nil {
+				t.Fatal(err)
+			}
+			for i, row := range r.rows() {
+				want := map[string]any{"status": int64(404), "file_offset": int64(i) * 100}
+				if diff := cmp.Diff(want, row.Fields); diff != "" || row.Offset != int64(i) {
+					t.Errorf("offset %d: %s", row.Offset, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestRawLinesHaveTheirTextAndHeaders(t *testing.T) {
+	r := newRig(t, "", "")
+	b, err := r.sink.NewBlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Append(r.event(5, "a line", pipelines.Header{Key: "host", Value: []byte("h")})); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.sink.Write(t.Context(), &sinks.Batch{Claim: claim(5, 5), Block: b}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]any{"_raw": "a line", "host": "h"}, r.rows()[0].Fields); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestJSONLinesInEachCompression(t *testing.T) {
+	for compression, extension := range map[string]string{"none": ".json", "gzip": ".json.gz", "zstd": ".json.zst"} {
+		t.Run(compression, func(t *testing.T) {
+			r := newRig(t, jsonTopic, "    format: json\n    compression: "+compression+"\n")
+			r.write(7, `{"s":"a \"quoted\" one","n":1.50,"o":{"k":[1]}}`, `{"s":"b"}`)
+			rows := r.rows()
+			if len(rows) != 2 || rows[0].File != "p-3-00000000000000000007-00000000000000000008"+extension || !rows[0].Time.Equal(recordTime) {
+				t.Fatalf("%+v", rows)
+			}
+			want := map[string]any{"s": `a "quoted" one`, "n": 1.5, "o": map[string]any{"k": []any{int64(1)}}}
+			if diff := cmp.Diff(want, rows[0].Fields); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestParquetInEachCompression(t *testing.T) {
+	for _, compression := range []string{"none", "gzip", "snappy", "zstd"} {
+		t.Run(compression, func(t *testing.T) {
+			r := newRig(t, jsonTopic, "    compression: "+compression+"\n")
+			values := make([]string, 5000) // more than a chunk
+			for i := range values {
+				values[i] = fmt.Sprintf(`{"n":%d,"s":"value %d","t":"x"}`, i, i)
+			}
+			r.write(0, values...)
+			rows := r.rows()
+			if len(rows) != len(values) {
+				t.Fatalf("%d rows", len(rows))
+			}
+			for i, row := range rows {
+				if row.Offset != int64(i) || row.Fields["n"] != int64(i) || row.Fields["s"] != fmt.Sprintf("value %d", i) {
+					t.Fatalf("row %d: %+v", i, row)
+				}
+			}
+		})
+	}
+}
+
+// TestLZ4IsNotReadWrongly: ClickHouse reads it back in TestClickHouseReadsTheFiles.
+func TestLZ4IsNotReadWrongly(t *testing.T) {
+	r := newRig(t, jsonTopic, "    compression: lz4\n")
+	r.write(0, `{"n":1}`)
+	if err := Read(r.dir, func(Row) error { return nil }); err == nil || !strings.Contains(err.Error(), "lz4") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestClaimWrittenTwiceIsOneFile(t *testing.T) {
+	r := newRig(t, jsonTopic, "")
+	r.write(0, `{"n":1}`, `{"n":2}`)
+	r.restart()
+	r.write(0, `{"n":1}`, `{"n":2}`)
+	if rows := r.rows(); len(rows) != 2 {
+		t.Errorf("%+v", rows)
+	}
+}
+
+func TestStoredReadsNames(t *testing.T) {
+	r := newRig(t, jsonTopic, "")
+	r.write(0, `{"n":1}`, `{"n":2}`)
+	r.write(2, `{"n":1}`, `{"n":2}`)
+	r.write(10, `{"n":1}`)
+	leftover := ".p-3-00000000000000000004-00000000000000000009.parquet.0badcafe.tmp"
+	others := ".p-4-00000000000000000004-00000000000000000009.parquet.0badcafe.tmp"
+	for _, name := range []string{leftover, others, "foreign.parquet", "p-3-x-y.parquet"} {
+		if err := os.WriteFile(filepath.Join(r.dir, name), []byte("torn"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := r.sink.Stored(t.Context(), claim(1, 20))
+	want := sinks.Stored{Max: 10, Present: []sinks.Range{{Lo: 1, Hi: 3}, {Lo: 10, Hi: 10}}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	names := r.names()
+	if slices.Contains(names, leftover) || !slices.Contains(names, others) || !slices.Contains(names, "foreign.parquet") {
+		t.Errorf("only the leftovers of the partition are to go: %v", names)
+	}
+}
+
+func TestTwoProcessesAgreeOnTheSchema(t *testing.T) {
+	r := newRig(t, jsonTopic, "")
+	other, err := New(quiet(), r.pipe.Sinks[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mine := r.sink
+	r.write(0, `{"n":1}`)
+	r.sink = other // has not seen the schema yet, and takes n for text
+	b, _ := r.block(1, `{"n":"x"}`)
+	err = other.Write(t.Context(), &sinks.Batch{Claim: claim(1, 1), Block: b})
+	if !errors.Is(err, sinks.ErrSchemaChanged) {
+		t.Fatalf("%v", err)
+	}
+	if _, err := other.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, refused := r.block(1, `{"n":"x"}`); len(refused) != 1 {
+		t.Error("text was taken for an integer column")
+	}
+	r.sink = mine
+}
+
+func TestCheckNamesTheDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	pipe := pipeline(t, filepath.Join(dir, "file", "table"), "", "")
+	s, err := New(quiet(), pipe.Sinks[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Check(t.Context())
+	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "cannot be written to") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestFileNames(t *testing.T) {
+	n := fileName{topic: "a-1.b", partition: 12, lo: 3, hi: 4, extension: ".json.gz"}
+	got, ok := parseFileName(n.String())
+	if !ok || got != n {
+		t.Errorf("%+v %t", got, ok)
+	}
+	final, ok := finalOf("." + n.String() + ".0badcafe.tmp")
+	if !ok || final != n.String() {
+		t.Errorf("%q %t", final, ok)
+	}
+	for _, name := range []string{"", ".", "x.tmp", "a-1-2-3.parquet", "_schema-000001.json", ".a.tmp"} {
+		if n, ok := parseFileName(name); ok {
+			t.Errorf("%q is %+v", name, n)
+		}
+	}
+}
+
+// errKilled is what a process gets that was killed: nothing it asks for is done any more.
+var errKilled = errors.New("killed")
+
+// bytesPerStep are written in one step.
+const bytesPerStep = 41
+
+// killFS lets a process do so many steps; each of its calls is one, and each bytesPerStep bytes written.
+type killFS struct {
+	FS
+	left int
+}
+
+func (f *killFS) step() error {
+	if f.left <= 0 {
+		return errKilled
+	}
+	f.left--
+	return nil
+}
+
+func (f *killFS) List() ([]string, error) {
+	if err := f.step(); err != nil {
+		return nil, err
+	}
+	return f.FS.List()
+}
+
+func (f *killFS) Create(name string) (File, error) {
+	if err := f.step(); err != nil {
+		return nil, err
+	}
+	file, err := f.FS.Create(name)
+	return &killFile{f, file}, err
+}
+
+func (f *killFS) Open(name string) (io.ReadCloser, error) {
+	if err := f.step(); err != nil {
+		return nil, err
+	}
+	return f.FS.Open(name)
+}
+
+// Publish may also be killed after the name was given and before the temporary one was removed.
+func (f *killFS) Publish(temporary, final string) error {
+	if err := f.step(); err != nil {
+		return err
+	}
+	if f.left == 0 {
+		real := f.FS.(osFS)
+		if err := os.Link(real.path(temporary), real.path(final)); err != nil {
+			return err
+		}
+		return errKilled
+	}
+	if err := f.FS.Publish(temporary, final); err != nil {
+		return err
+	}
+	return f.step()
+}
+
+func (f *killFS) Remove(name string) error {
+	if err := f.step(); err != nil {
+		return err
+	}
+	return f.FS.Remove(name)
+}
+
+type killFile struct {
+	fs *killFS
+	File
+}
+
+func (f *killFile) Write(b []byte) (int, error) {
+	n := min(len(b), f.fs.left*bytesPerStep)
+	f.fs.left -= (n + bytesPerStep - 1) / bytesPerStep
+	written, err := f.File.Write(b[:n])
+	if err == nil && n < len(b) {
+		err = errKilled
+	}
+	return written, err
+}
+
+func (f *killFile) Sync() error {
+	if err := f.fs.step(); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}
+
+// TestKilledAtEveryStep kills a process that writes two claims at each of its calls and within its writes, and lets another write them again. In between there
+// is never a torn file under a final name, and in the end each row is stored once and nothing is left over.
+func TestKilledAtEveryStep(t *testing.T) {
+	for _, format := range []string{"parquet", "json"} {
+		t.Run(format, func(t *testing.T) {
+			for steps := 0; ; steps++ {
+				if killedRun(t, format, steps) {
+					t.Logf("%d steps", steps)
+					return
+				}
+			}
+		})
+	}
+}
+
+func killedRun(t *testing.T, format string, steps int) (finished bool) {
+	dir := t.TempDir()
+	pipe := pipeline(t, dir, jsonTopic, "    format: "+format+"\n    compression: none\n")
+	process := func(open func() (FS, error)) error {
+		s, err := newSink(quiet(), pipe.Sinks[0], open)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &rig{TB: t, pipe: pipe, sink: s, dir: dir}
+		if _, err := s.Check(t.Context()); err != nil {
+			return err
+		}
+		return r.storeTwo()
+	}
+	real, err := OSFS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = process(func() (FS, error) { return &killFS{real, steps}, nil })
+	if err != nil && !errors.Is(err, errKilled) {
+		t.Fatalf("after %d steps: %v", steps, err)
+	}
+	r := &rig{TB: t, dir: dir}
+	r.rows() // whatever is there can be read
+	if err := process(func() (FS, error) { return real, nil }); err != nil {
+		t.Fatalf("the second process, after %d steps: %v", steps, err)
+	}
+	rows := r.rows()
+	if len(rows) != 4 {
+		t.Fatalf("after %d steps: %d rows", steps, len(rows))
+	}
+	for i, row := range rows {
+		if row.Offset != int64(i) || row.Fields["n"] != int64(i) {
+			t.Fatalf("after %d steps: row %d is %+v", steps, i, row)
+		}
+	}
+	for _, name := range r.names() {
+		if _, ok := finalOf(name); ok && strings.HasPrefix(name, ".p-") {
+			t.Fatalf("after %d steps: %s is left over", steps, name)
+		}
+	}
+	return err == nil
+}
+
+// storeTwo does what the worker does for two claims after it got the partition.
+func (r *rig) storeTwo() error {
+	for lo := int64(0); lo < 4; lo += 2 {
+		c := claim(lo, lo+1)
+		stored, err := r.sink.Stored(context.Background(), c)
+		if err != nil {
+			return err
+		}
+		if len(stored.Present) == 1 {
+			continue
+		}
+		b, err := r.sink.NewBlock()
+		if err != nil {
+			return err
+		}
+		for i := c.Lo; i <= c.Hi; i++ {
+			if err := b.Append(r.event(i, fmt.Sprintf(`{"n":%d}`, i))); err != nil {
+				return err
+			}
+		}
+		if err := r.sink.Write(context.Background(), &sinks.Batch{Claim: c, Block: b}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestRenameWithoutHardLinksReplacesNothing(t *testing.T) {
+	dir := t.TempDir()
+	f := osFS{dir}
+	for name, text := range map[string]string{".a.tmp": "new", "a": "old"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.rename(".a.tmp", "a"); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("%v", err)
+	}
+	if text, _ := os.ReadFile(filepath.Join(dir, "a")); string(text) != "old" {
+		t.Errorf("%s", text)
+	}
+	if err := f.rename(".a.tmp", "b"); err != nil {
+		t.Error(err)
+	}
+}
