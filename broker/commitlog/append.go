@@ -173,6 +173,9 @@ func (l *Log) write(data []byte) error {
 	if cut := file.Truncate(s.size); cut != nil {
 		return l.fail(fmt.Errorf("undo a write that failed with %q: %w", err, cut))
 	}
+	l.state.Lock()
+	l.undone = true
+	l.state.Unlock()
 	return l.appendError(err)
 }
 

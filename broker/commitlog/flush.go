@@ -52,7 +52,7 @@ func (l *Log) takeFlushJob() (*flushJob, int64, error) {
 	if err := l.usable(); err != nil {
 		return nil, l.synced, err
 	}
-	if l.synced == l.end && len(l.unsynced) == 0 && !l.dirDirty {
+	if l.synced == l.end && len(l.unsynced) == 0 && !l.dirDirty && !l.undone {
 		return nil, l.synced, nil
 	}
 	job := &flushJob{end: l.end, active: l.active(), closed: l.unsynced, files: l.unsyncedFiles}
@@ -62,7 +62,7 @@ func (l *Log) takeFlushJob() (*flushJob, int64, error) {
 	if l.parentDirty {
 		job.dirs = append(job.dirs, filepath.Dir(l.dir))
 	}
-	l.unsynced, l.unsyncedFiles, l.dirDirty, l.parentDirty = nil, nil, false, false
+	l.unsynced, l.unsyncedFiles, l.dirDirty, l.parentDirty, l.undone = nil, nil, false, false, false
 	job.active.file.reserve()
 	for _, s := range job.closed {
 		s.file.reserve()

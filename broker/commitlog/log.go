@@ -55,11 +55,13 @@ type Log struct {
 	synced int64
 	// unsynced are closed segments, and newly written snapshots, that the next
 	// Flush makes durable; dirDirty says that the directory has new names too,
-	// and parentDirty that it is one itself.
+	// parentDirty that it is one itself, and undone that a refused write was
+	// cut off again, which must be durable as well.
 	unsynced      []*segment
 	unsyncedFiles []string
 	dirDirty      bool
 	parentDirty   bool
+	undone        bool
 	failed        *OfflineError
 }
 

@@ -326,6 +326,28 @@ func (o *opening) syncChecked() error {
 			return err
 		}
 	}
+	if err := o.syncSnapshots(); err != nil {
+		return err
+	}
 	l.synced = l.end
-	return syncDir(l.fs, l.dir)
+	// The last process may have died between making the directory and its first flush.
+	return errors.Join(syncDir(l.fs, l.dir), syncDir(l.fs, filepath.Dir(l.dir)))
+}
+
+// syncSnapshots makes the producer snapshots durable that the last process may
+// not have got to.
+func (o *opening) syncSnapshots() error {
+	offsets, err := o.log.snapshots()
+	if err != nil {
+		return err
+	}
+	for _, offset := range offsets {
+		if offset < o.opt.RecoveryPoint {
+			break
+		}
+		if err := syncFile(o.log.fs, o.log.snapshotPath(offset)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -82,7 +82,7 @@ func (l *Log) removeFirst(n int, now time.Time) ([]SegmentInfo, error) {
 	}
 	l.state.Lock()
 	l.segments = append([]*segment(nil), l.segments[n:]...)
-	l.start = start
+	l.moveStart(start)
 	for _, s := range gone {
 		l.bytes -= s.size
 		l.deleted = append(l.deleted, deletedSegment{s, now})
@@ -182,6 +182,13 @@ func (l *Log) SetStartOffset(offset int64) error {
 	}
 	l.state.Lock()
 	defer l.state.Unlock()
-	l.start = offset
+	l.moveStart(offset)
 	return nil
+}
+
+// moveStart sets the start; nothing below it needs a sync any more. Called with
+// the state lock held.
+func (l *Log) moveStart(offset int64) {
+	l.start = offset
+	l.synced = max(l.synced, offset)
 }

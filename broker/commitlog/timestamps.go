@@ -30,8 +30,11 @@ func (l *Log) OffsetForTimestamp(ms, upTo int64) (offset, timestamp int64, epoch
 		if err != nil {
 			return noOffset, noOffset, -1, false, fmt.Errorf("find timestamp %d in segment %d: %w", ms, s.base, err)
 		}
+		if found != nil && found.offset >= lim.upTo {
+			found, lim.end = nil, upTo // those after it are not below upTo either
+		}
 		if found != nil {
-			return found.offset, found.timestamp, found.epoch, found.offset < lim.upTo, nil
+			return found.offset, found.timestamp, found.epoch, true, nil
 		}
 		at = lim.end
 	}

@@ -98,7 +98,8 @@ func (l *Log) shrink(i int, size, end int64) {
 	l.bytes -= s.size - size
 	l.forgetUnsynced(l.segments[i:])
 	l.segments = append([]*segment(nil), l.segments[:i+1]...)
-	s.size, l.end, l.synced = size, end, min(l.synced, end)
+	s.size, l.end = size, end
+	l.start, l.synced = min(l.start, end), min(l.synced, end)
 	wasActive.file.release()
 }
 
@@ -126,7 +127,14 @@ func (l *Log) settleTruncation(s *segment, gone []*segment, now time.Time) error
 		return err
 	}
 	l.recoveryPoint = min(l.recoveryPoint, l.end)
-	return l.loadProducers(millis(now))
+	if err := l.loadProducers(millis(now)); err != nil {
+		return err
+	}
+	// What was removed must not come back with a power cut.
+	if err := s.sync(); err != nil {
+		return err
+	}
+	return syncDir(l.fs, l.dir)
 }
 
 // replaceAll puts one empty segment at an offset in the place of all. Called
@@ -170,5 +178,8 @@ func (l *Log) settleReplaceAll(old []*segment) error {
 	if err := l.setEpochs(nil); err != nil {
 		return err
 	}
-	return l.loadProducers(0)
+	if err := l.loadProducers(0); err != nil {
+		return err
+	}
+	return syncDir(l.fs, l.dir)
 }
