@@ -227,16 +227,22 @@ func (a *Agent) sayLeft() {
 	}
 }
 
+// checkpointShare bounds the part of the time that checkpoints take: with very
+// many files they become rarer than the interval says.
+const checkpointShare = 20
+
 // keepCheckpoint writes the checkpoint when it is due and something moved.
 func (a *Agent) keepCheckpoint(ctx context.Context) {
-	tick := time.NewTicker(a.cfg.CheckpointInterval)
-	defer tick.Stop()
+	timer := time.NewTimer(a.cfg.CheckpointInterval)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-timer.C:
+			begun := time.Now()
 			a.saveSaying()
+			timer.Reset(max(a.cfg.CheckpointInterval, time.Since(begun)*checkpointShare))
 		}
 	}
 }

@@ -24,6 +24,7 @@ const (
 // scan looks at all directories and brings the sources in line with them.
 func (r *runner) scan(now time.Time) {
 	begun := time.Now()
+	r.scanWanted, r.scanSoon = false, false
 	listing := r.scanner.Scan()
 	if err := r.hints.Watch(listing.Dirs); err != nil {
 		r.say("watch", "some directories give no change events; they are looked at every scan interval (fs.inotify.max_user_watches bounds the watches)", err)
@@ -38,9 +39,8 @@ func (r *runner) scan(now time.Time) {
 	r.forget(now)
 
 	r.lastScanTook = time.Since(begun)
-	r.scanWanted = false
 	r.nextScan = now.Add(r.scanPause())
-	if len(r.suspects) > 0 {
+	if len(r.suspects) > 0 || r.scanSoon {
 		r.nextScan = now.Add(min(r.scanPause(), r.cfg.ScanInterval))
 	}
 	r.scanned = true
@@ -65,6 +65,13 @@ func (r *runner) measure() {
 	if !r.known {
 		r.known, r.dirty = true, true
 	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (r *runner) sayProblems(problems []tail.Problem) {
@@ -308,8 +315,8 @@ func (r *runner) sayReplaced(f tail.Found, known *track) {
 	r.count(func(a *Account) { a.Truncations++ })
 }
 
-// errNoHandle says that the limit of open files is reached and none is idle.
-var errNoHandle = errors.New("all open files have lines to read")
+// errNoHandle says that the limit of open files is reached and none can be closed.
+var errNoHandle = errors.New("all open files are rotated ones that are still read")
 
 // open opens a file, parking an idle one when descriptors run out.
 func (r *runner) open(path string) (*tail.File, error) {
@@ -345,22 +352,23 @@ func (r *runner) close(file *tail.File) {
 	_ = file.Close() // only read from
 }
 
-// park closes the descriptor of the file that has been quiet longest.
+// park closes the descriptor of the file that can best do without: one that
+// has nothing to read, or else the one that had something longest ago.
 func (r *runner) park() bool {
-	var idle *source
+	var best *source
 	for _, s := range r.sources {
-		if s.file.Handle() == nil || s.queued || s.detached {
+		if s.file.Handle() == nil || s.detached {
 			continue
 		}
-		if idle == nil || s.fresh.Before(idle.fresh) {
-			idle = s
+		if best == nil || s.queued != best.queued && best.queued || s.queued == best.queued && s.fresh.Before(best.fresh) {
+			best = s
 		}
 	}
-	if idle == nil {
+	if best == nil {
 		return false
 	}
 	r.sayHandles()
-	r.close(idle.file)
+	r.close(best.file)
 	return true
 }
 
@@ -378,7 +386,8 @@ func (r *runner) sayOpen(path string, err error) {
 	case errors.Is(err, syscall.ENOENT): // gone again
 	case outOfHandles(err) || errors.Is(err, errNoHandle):
 		r.sayHandles()
-		r.scanWanted = true
+		r.scanSoon = true
+		r.nextScan = earlier(r.nextScan, time.Now().Add(r.cfg.ScanInterval))
 	case errors.Is(err, syscall.EACCES):
 		r.say(path, "the file cannot be read; give this user read access (group or ACL), it is tried again at every scan", err)
 	default:

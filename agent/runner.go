@@ -62,7 +62,8 @@ type runner struct {
 	scanned      bool // once
 	firstStart   bool // no checkpoint knew this pipeline
 	nextScan     time.Time
-	scanWanted   bool
+	scanWanted   bool // as soon as the share of scans allows
+	scanSoon     bool // after one scan interval, whatever the last scan took
 	lastScanTook time.Duration
 	handles      int
 	nextStall    time.Time

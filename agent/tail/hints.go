@@ -12,9 +12,11 @@ const (
 	// hintsMax bounds the paths that wait to be looked at; beyond it a scan
 	// is asked for instead.
 	hintsMax = 4096
-	// hintPause is how long events are left to gather after some were taken:
-	// the kernel folds repeated events of one file while they wait.
-	hintPause = 2 * time.Millisecond
+	// hintPause is how long events are left to gather after hintBurst of them
+	// told nothing new: the kernel folds repeated events of one file while they
+	// wait. It bounds what a file costs that is written to in small pieces.
+	hintPause = 4 * time.Millisecond
+	hintBurst = 128
 )
 
 // Hints gathers change events of directories. It may lose events and may not
@@ -130,17 +132,19 @@ func (h *Hints) Close() {
 
 func (h *Hints) gather() {
 	defer close(h.done)
-	pause := time.NewTimer(0)
-	defer pause.Stop()
+	stale := 0
 	for {
 		select {
 		case e, ok := <-h.watcher.Events:
 			if !ok {
 				return
 			}
-			if h.note(e) { // nothing new: let some gather
-				pause.Reset(hintPause)
-				<-pause.C
+			if h.note(e) {
+				stale++
+			}
+			if stale == hintBurst {
+				stale = 0
+				time.Sleep(hintPause)
 			}
 		case _, ok := <-h.watcher.Errors:
 			if !ok {
