@@ -35,7 +35,7 @@ var clickHousePart = Part{
 	Name:    "clickhouse",
 	Version: "26.7.3-stable.1",
 	From:    "npm",
-	needs:   []string{"npm"},
+	toFetch: []string{"npm"},
 	fetch:   fetchClickHouse,
 }
 

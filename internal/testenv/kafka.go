@@ -31,7 +31,8 @@ var kafkaPart = Part{
 	Name:    "kafka",
 	Version: "4.4.0",
 	From:    "mvn",
-	needs:   []string{"mvn", "java"},
+	toFetch: []string{"mvn"},
+	toRun:   []string{"java"},
 	check:   checkJava,
 	fetch:   fetchKafka,
 }

@@ -12,7 +12,7 @@ var kcatPart = Part{
 	Name:    "kcat",
 	Version: "1.7.1",
 	From:    "apt-get",
-	needs:   []string{"apt-get", "dpkg-deb"},
+	toFetch: []string{"apt-get", "dpkg-deb"},
 	fetch:   fetchKcat,
 }
 

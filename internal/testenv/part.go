@@ -22,9 +22,10 @@ type Part struct {
 	Name    string
 	Version string
 	From    string   // the client that fetches it
-	needs   []string // commands that fetching or running it takes
+	toFetch []string // commands that fetching it takes
+	toRun   []string // commands that running it takes
 	fetch   func(ctx context.Context, dir, version string) error
-	check   func(ctx context.Context) error // nil: nothing to check beyond needs
+	check   func(ctx context.Context) error // whether it can run here; nil: toRun says all
 }
 
 // Parts lists all that tests may ask for.
@@ -44,7 +45,7 @@ func (p Part) Fetch(ctx context.Context) (string, error) {
 }
 
 func (p Part) ensure(ctx context.Context, rememberFailure bool) (string, error) {
-	if err := p.usable(ctx); err != nil {
+	if err := p.canRun(ctx); err != nil {
 		return "", err
 	}
 	cache, err := CacheDir()
@@ -54,6 +55,9 @@ func (p Part) ensure(ctx context.Context, rememberFailure bool) (string, error) 
 	dir := filepath.Join(cache, p.Name+"-"+p.Version)
 	if isDir(dir) {
 		return dir, nil
+	}
+	if err := haveCommands(p.toFetch); err != nil {
+		return "", err
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", fmt.Errorf("make the cache of parts: %w", err)
@@ -80,16 +84,20 @@ func (p Part) ensure(ctx context.Context, rememberFailure bool) (string, error) 
 	return dir, nil
 }
 
-func (p Part) usable(ctx context.Context) error {
-	for _, command := range p.needs {
+func (p Part) canRun(ctx context.Context) error {
+	if err := haveCommands(p.toRun); err != nil || p.check == nil {
+		return err
+	}
+	return p.check(ctx)
+}
+
+func haveCommands(commands []string) error {
+	for _, command := range commands {
 		if _, err := exec.LookPath(command); err != nil {
 			return fmt.Errorf("it takes %s, which is not installed", command)
 		}
 	}
-	if p.check == nil {
-		return nil
-	}
-	return p.check(ctx)
+	return nil
 }
 
 // fetchInto fetches beside the final place and renames, so that a directory

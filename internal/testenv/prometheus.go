@@ -18,7 +18,7 @@ var prometheusPart = Part{
 	Name:    "prometheus",
 	Version: "2.42.0",
 	From:    "apt-get",
-	needs:   []string{"apt-get", "dpkg-deb"},
+	toFetch: []string{"apt-get", "dpkg-deb"},
 	fetch: func(ctx context.Context, dir, version string) error {
 		return fetchDebian(ctx, dir, "prometheus="+version+"*")
 	},

@@ -14,7 +14,7 @@ var librdkafkaPart = Part{
 	Name:    "confluent-kafka",
 	Version: "2.12.1",
 	From:    "pip",
-	needs:   []string{"python3"},
+	toRun:   []string{"python3"},
 	fetch:   fetchConfluentKafka,
 }
 

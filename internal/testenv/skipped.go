@@ -18,11 +18,11 @@ func SkippedLine(file string) (string, error) {
 	} else if err != nil {
 		return "", fmt.Errorf("read the notes of skipped parts: %w", err)
 	}
-	tests := map[string]int{}
+	tests := map[[2]string]int{} // by part and reason
 	for line := range strings.Lines(string(content)) {
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), "\t", 3)
 		if len(fields) == 3 {
-			tests[fields[0]+" ("+fields[1]+")"]++
+			tests[[2]string{fields[0], fields[1]}]++
 		}
 	}
 	if len(tests) == 0 {
@@ -30,8 +30,8 @@ func SkippedLine(file string) (string, error) {
 	}
 	var parts []string
 	for part, n := range tests {
-		parts = append(parts, fmt.Sprintf("%s: %d tests", part, n))
+		parts = append(parts, fmt.Sprintf("%s %d (%s)", part[0], n, part[1]))
 	}
 	slices.Sort(parts)
-	return "parts missing, tests skipped: " + strings.Join(parts, "; "), nil
+	return "parts: tests skipped for want of one: " + strings.Join(parts, ", "), nil
 }

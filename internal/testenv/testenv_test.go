@@ -217,7 +217,7 @@ func TestEnsureRemembersFailure(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(cache, "*fetching*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	p.needs = []string{"no-such-command"}
+	p.toFetch = []string{"no-such-command"}
 	if _, err := p.Ensure(t.Context()); err == nil || !strings.Contains(err.Error(), "no-such-command, which is not installed") {
 		t.Errorf("error without a needed command: %v", err)
 	}
@@ -230,7 +230,7 @@ func TestSkippedLine(t *testing.T) {
 	noteSkipped(t, kcatPart, errors.New("it takes apt-get, which is not installed"))
 	noteSkipped(t, kafkaPart, errors.New("no java"))
 	got, err := SkippedLine(file)
-	want := "parts missing, tests skipped: kafka (no java): 1 tests; kcat (it takes apt-get, which is not installed): 2 tests"
+	want := "parts: tests skipped for want of one: kafka 1 (no java), kcat 2 (it takes apt-get, which is not installed)"
 	if err != nil || got != want {
 		t.Errorf("closing line:\n%s, %v\nwant\n%s", got, err, want)
 	}
