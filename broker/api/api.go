@@ -39,6 +39,9 @@ type Config struct {
 	// FetchMaxBytes limits the record bytes of one Fetch response
 	// (fetch.max.bytes). Zero means 55 MiB, as in Kafka.
 	FetchMaxBytes int32
+	// FetchSessions limits the fetch sessions
+	// (max.incremental.fetch.session.cache.slots). Zero means 1,000, less none.
+	FetchSessions int
 }
 
 // Deps are what the handlers act on.
@@ -71,6 +74,7 @@ type API struct {
 
 	produces  producePool
 	fetches   fetchWaits
+	sessions  fetchSessions
 	producers producerIDs
 	draining  atomic.Bool
 }
@@ -127,7 +131,11 @@ func New(deps Deps, cfg Config) *API {
 	if cfg.FetchMaxBytes <= 0 {
 		cfg.FetchMaxBytes = defaultFetchMaxBytes
 	}
+	if cfg.FetchSessions == 0 {
+		cfg.FetchSessions = defaultFetchSessions
+	}
 	a := &API{Deps: deps, cfg: cfg, metrics: newMetrics(deps.Registerer)}
+	a.sessions.max = cfg.FetchSessions
 	for _, routes := range [][]route{dataRoutes(), topicRoutes(), groupRoutes()} {
 		for _, rt := range routes {
 			rt.flexible = flexibleFrom(rt.key)

@@ -48,7 +48,7 @@ func TestProduceAllocatesNothingPerRecord(t *testing.T) {
 	for _, codec := range []record.Codec{record.None, record.LZ4, record.Zstd, record.Snappy} {
 		few, many := allocs(1, codec), allocs(5000, codec)
 		t.Logf("%s: %.1f allocations with 1 record, %.1f with 5000", codec, few, many)
-		if many > few+8 {
+		if many > few+50 { // the pools are emptied at times, more so under the race detector
 			t.Errorf("%s: %.1f allocations with 5000 records, %.1f with one", codec, many, few)
 		}
 	}

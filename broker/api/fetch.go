@@ -15,8 +15,7 @@ package api
 //	18  high watermark of the replica (KIP-1166)
 //
 // The answer is written by hand around file regions: records do not pass
-// through this process. There are no sessions yet: every answer has session id
-// 0, which means that there was no room for one.
+// through this process.
 
 import (
 	"math/rand/v2"
@@ -60,6 +59,8 @@ type fetch struct {
 	sessionEpoch int32
 	topics       []fetchTopic
 	parts        []fetchPart
+	forgotten    []partKey // that leave the session
+	session      *fetchSession
 
 	mu    sync.Mutex
 	done  bool // answered, being answered, or the client has gone
@@ -87,6 +88,10 @@ type fetchPart struct {
 	code            int16
 	start, end, lso int64
 	region          commitlog.Region
+
+	// Of a session: what was told last, and whether there is nothing to tell.
+	sentStart, sentEnd int64
+	leftOut            bool
 }
 
 func fetchRecords(a *API, r *server.Request) {
@@ -95,8 +100,8 @@ func fetchRecords(a *API, r *server.Request) {
 		r.Fail(err)
 		return
 	}
-	if f.sessionID != 0 || f.sessionEpoch > sessionInitial {
-		f.respondError(kerr.FetchSessionIDNotFound.Code)
+	if code := a.sessions.open(f, a.Now()); code != 0 {
+		f.respondError(code)
 		return
 	}
 	f.lookUp()
@@ -128,7 +133,7 @@ func (f *fetch) decode(body []byte) error {
 		f.decodeTopic(&d)
 	}
 	if f.version >= 7 {
-		f.skipForgotten(&d)
+		f.decodeForgotten(&d)
 	}
 	if f.version >= 11 {
 		d.str() // rack: all replicas are here
@@ -153,7 +158,7 @@ func (f *fetch) decodeTopic(d *reader) {
 }
 
 func (f *fetch) decodePart(d *reader) {
-	p := fetchPart{index: d.int32(), epoch: replica.NoEpoch}
+	p := fetchPart{index: d.int32(), epoch: replica.NoEpoch, sentEnd: -1}
 	if f.version >= 9 {
 		p.epoch = d.int32()
 	}
@@ -169,15 +174,19 @@ func (f *fetch) decodePart(d *reader) {
 	f.parts = append(f.parts, p)
 }
 
-// skipForgotten reads past the partitions that leave a session.
-func (f *fetch) skipForgotten(d *reader) {
+// decodeForgotten reads the partitions that leave the session.
+func (f *fetch) decodeForgotten(d *reader) {
 	for range d.array(1) {
+		var key partKey
 		if f.version >= 13 {
-			d.uuid()
+			key.id = d.uuid()
 		} else {
-			d.str()
+			key.name, _ = d.str()
 		}
-		d.span(4 * d.array(4))
+		for range d.array(4) {
+			key.index = d.int32()
+			f.forgotten = append(f.forgotten, key)
+		}
 		d.tags()
 	}
 }
@@ -199,23 +208,42 @@ func (f *fetch) decodeTags(d *reader) {
 	}
 }
 
+// eachPart calls fn for each partition with its topic.
+func (f *fetch) eachPart(fn func(*fetchTopic, *fetchPart)) {
+	next := 0
+	for i := range f.topics {
+		for range f.topics[i].parts {
+			fn(&f.topics[i], &f.parts[next])
+			next++
+		}
+	}
+}
+
 // lookUp finds the partitions. Nothing aliases the body after it.
 func (f *fetch) lookUp() {
+	f.forgotten = nil
 	parts := f.parts
 	for i := range f.topics {
 		t := &f.topics[i]
-		named := false
-		for j := range t.parts {
-			p := &parts[j]
-			p.partition, p.code = f.a.find(t.name, t.id, f.version >= 13, p.index)
-			if p.partition != nil && !named {
-				t.name, named = p.partition.Topic(), true
-			}
-		}
-		if !named {
-			t.name = strings.Clone(t.name)
-		}
+		f.lookUpTopic(t, parts[:t.parts])
 		parts = parts[t.parts:]
+	}
+}
+
+func (f *fetch) lookUpTopic(t *fetchTopic, parts []fetchPart) {
+	name := ""
+	for i := range parts {
+		p := &parts[i]
+		if p.partition, p.code = f.a.find(t.name, t.id, f.version >= 13, p.index); p.partition != nil {
+			name = p.partition.Topic()
+		}
+	}
+	switch {
+	case f.version >= 13: // the request has no names
+	case name != "":
+		t.name = name
+	default:
+		t.name = strings.Clone(t.name)
 	}
 }
 
@@ -299,6 +327,9 @@ func (f *fetch) respondError(code int16) {
 
 // response encodes the answer. The server releases the regions.
 func (f *fetch) response() server.Response {
+	if f.session != nil {
+		f.session.sending(f)
+	}
 	e := fetchEncoder{
 		f:     f,
 		w:     writer{b: make([]byte, 0, 64+32*len(f.topics)+80*len(f.parts)), flexible: f.version >= 12},
@@ -329,41 +360,79 @@ func (e *fetchEncoder) encode() {
 	e.w.int32(0) // throttle time
 	if e.f.version >= 7 {
 		e.w.int16(0) // no error of the session
-		e.w.int32(0) // no session
+		e.w.int32(e.f.answeredSession())
 	}
-	e.w.array(len(e.f.topics))
+	e.w.array(e.f.toldTopics())
 	for i := range e.f.topics {
 		e.topic(&e.f.topics[i])
 	}
 	e.f.a.encodeEndpoints(&e.w, e.misled && e.f.version >= 16)
 }
 
+// answeredSession is the id of the session that the client may go on with, 0
+// if there is none.
+func (f *fetch) answeredSession() int32 {
+	if f.session == nil {
+		return 0
+	}
+	return f.session.id
+}
+
+// toldTopics counts the topics of which there is something to tell.
+func (f *fetch) toldTopics() int {
+	count, parts := 0, f.parts
+	for i := range f.topics {
+		if told(parts[:f.topics[i].parts]) > 0 || f.topics[i].parts == 0 {
+			count++
+		}
+		parts = parts[f.topics[i].parts:]
+	}
+	return count
+}
+
+func told(parts []fetchPart) (count int) {
+	for i := range parts {
+		if !parts[i].leftOut {
+			count++
+		}
+	}
+	return count
+}
+
 func (e *fetchEncoder) topic(t *fetchTopic) {
+	parts := e.parts[:t.parts]
+	e.parts = e.parts[t.parts:]
+	count := told(parts)
+	if count == 0 && t.parts > 0 {
+		return
+	}
 	if e.f.version >= 13 {
 		e.w.b = append(e.w.b, t.id[:]...)
 	} else {
 		e.w.str(t.name)
 	}
-	e.w.array(t.parts)
-	sent := 0
-	for i := range t.parts {
-		e.part(t, &e.parts[i])
-		sent += e.parts[i].region.Len
+	e.w.array(count)
+	for i := range parts {
+		if !parts[i].leftOut {
+			e.part(t, &parts[i])
+		}
 	}
-	if sent > 0 {
-		e.f.a.metrics.topic(t.metricName(e.parts)).bytesOut.Add(float64(sent))
-	}
-	e.parts = e.parts[t.parts:]
+	e.countSent(parts)
 	e.w.tags()
 }
 
-// metricName is the topic's name, of which a request by id has none unless a
-// partition was found.
-func (t *fetchTopic) metricName(parts []fetchPart) string {
-	if t.name == "" && parts[0].partition != nil {
-		return parts[0].partition.Topic()
+func (e *fetchEncoder) countSent(parts []fetchPart) {
+	sent := 0
+	var topic string
+	for i := range parts {
+		if parts[i].region.Len > 0 {
+			sent += parts[i].region.Len
+			topic = parts[i].partition.Topic()
+		}
 	}
-	return t.name
+	if sent > 0 {
+		e.f.a.metrics.topic(topic).bytesOut.Add(float64(sent))
+	}
 }
 
 func (e *fetchEncoder) part(t *fetchTopic, p *fetchPart) {

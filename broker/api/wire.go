@@ -140,7 +140,6 @@ type writer struct {
 	flexible bool
 }
 
-func (w *writer) int8(v int8)   { w.b = append(w.b, byte(v)) }
 func (w *writer) int16(v int16) { w.b = binary.BigEndian.AppendUint16(w.b, uint16(v)) }
 func (w *writer) int32(v int32) { w.b = binary.BigEndian.AppendUint32(w.b, uint32(v)) }
 func (w *writer) int64(v int64) { w.b = binary.BigEndian.AppendUint64(w.b, uint64(v)) }
