@@ -258,7 +258,9 @@ var errNoTopic = errors.New("the topic does not exist")
 
 // topicID asks the brokers for the topic's identity and number of partitions.
 func (w *Worker) topicID(ctx context.Context) (TopicID, int, error) {
-	topics, err := w.admin.ListTopics(ctx, w.pipe.Topic.Name)
+	// Asked for authorized operations, kadm goes past the client's metadata cache: what the cache says of a topic may be older than the
+	// end of the producer, and a Once worker that believes it ends with nothing stored.
+	topics, err := w.admin.ListTopics(kadm.WithAuthorizedOps(ctx), w.pipe.Topic.Name)
 	if err != nil {
 		return TopicID{}, 0, fmt.Errorf("ask the brokers for topic %s: %w", w.pipe.Topic.Name, err)
 	}
