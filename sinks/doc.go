@@ -12,8 +12,8 @@
 //	    a plain commit does.
 //
 // A worker that gets a partition with an open claim fetches exactly [lo,hi] again and writes it under the same identity, whatever its own limits
-// are. Before its first write it reads back how far the destination is; as long as claims lie at or below that, only the absent offsets are stored.
-// This covers a mapping that changed, a reset group, an expired commit and a dedup window that has moved on.
+// are. Before its first write it reads back how far the destination is; as long as claims lie at or below that, and whenever a write is repeated, only the
+// absent offsets are stored. This covers a mapping that changed, a reset group, an expired commit and a dedup window that has moved on.
 //
 // Generations fence commits, not writes. So a claim is good for a write only until a deadline below the session timeout, counted from before it was
 // sent; after that it is committed again first. The deadline is checked right before the write and bounds it.

@@ -89,12 +89,26 @@ func (s *session) run(ctx context.Context) error {
 	err = s.loop(ctx)
 	stopPolling()
 	close(s.ended)
-	cl.CloseAllowingRebalance() // leaves the group
 	helpers.Wait()
 	s.writes.Wait()
+	s.leave()
 	s.w.metrics.partitions.Set(0)
 	s.w.metrics.openClaims.Set(0)
 	return err
+}
+
+// leaveTimeout bounds the farewell to a group whose broker may be gone.
+const leaveTimeout = 3 * time.Second
+
+// leave tells the group that its partitions are free. A static member stays for its next start.
+func (s *session) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	s.cl.AllowRebalance()
+	if err := s.cl.LeaveGroupContext(ctx); err != nil {
+		s.w.log.Warn("leave the group", "error", err)
+	}
+	s.cl.CloseAllowingRebalance()
 }
 
 // loop runs calls and timers until the session ends.
@@ -405,6 +419,7 @@ func (s *session) forget(ids []int32, why string) {
 		}
 		delete(s.parts, id)
 		s.w.setWaiting(partitionName(id), nil)
+		s.w.setWaiting(writeOf(id), nil)
 		s.w.log.Info("partition "+why, "partition", id)
 	}
 	s.w.metrics.partitions.Set(float64(len(s.parts)))

@@ -22,7 +22,7 @@ type Sink interface {
 	Stored(ctx context.Context, c Claim) (Stored, error)
 	// Write stores the batch's block whole or not at all, and returns only when it is stored: nothing may still be queued. Written
 	// again under the same identity it changes nothing where the destination has DropsRepeats. Every error is the destination's
-	// trouble: the worker waits and writes again, for ever. ErrSchemaChanged asks for a new block first.
+	// trouble: the worker waits, reads back what is there and writes again, for ever. ErrSchemaChanged asks for a new block first.
 	Write(ctx context.Context, b *Batch) error
 	// Close releases what the sink holds. No write is in progress.
 	Close() error
@@ -44,8 +44,8 @@ type Block interface {
 type Destination struct {
 	Server string // who answers: host and port, or a directory
 	Schema string // hash of mapping and destination schema; rows encoded under another hash are not the same bytes
-	// DropsRepeats says that a second write under one identity is dropped by the destination itself. Where it does not, the
-	// worker reads back what is there before it repeats a write.
+	// DropsRepeats says that a second write under one identity is dropped by the destination itself, also one that arrives late. Where it
+	// does not, exactly once rests on reading back alone, which cannot see a write that is still on its way.
 	DropsRepeats bool
 	Guarantee    string // a sentence for the operator: what this destination makes of crashes, and why
 }

@@ -36,7 +36,12 @@ type rig struct {
 
 func newRig(t *testing.T, partitions int32, sink string) *rig {
 	t.Helper()
-	r := &rig{T: t, addr: testenv.Kafka(t).Addr, topic: fmt.Sprintf("sinks-%d-%d", os.Getpid(), topicNo.Add(1))}
+	return newRigOn(t, testenv.Kafka(t).Addr, partitions, sink)
+}
+
+func newRigOn(t *testing.T, addr string, partitions int32, sink string) *rig {
+	t.Helper()
+	r := &rig{T: t, addr: addr, topic: fmt.Sprintf("sinks-%d-%d", os.Getpid(), topicNo.Add(1))}
 	client, err := kgo.NewClient(kgo.SeedBrokers(r.addr), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +251,7 @@ func TestWorkersComeAndGo(t *testing.T) {
 	}
 }
 
-// TestExpelledWorkerDoesNotWriteLate holds a write of one worker until the group has given its partition to another, which writes the claim again; the
+// TestExpelledWorkerDropsItsBatch holds a write of one worker until the group has given its partition to another, which writes the claim again; the
 // held write then has to be dropped, or was never sent.
 func TestExpelledWorkerDropsItsBatch(t *testing.T) {
 	r := newRig(t, 1, "")
@@ -284,6 +289,41 @@ func TestExpelledWorkerDropsItsBatch(t *testing.T) {
 	r.verify(sink, "a", 100)
 }
 
+// TestHangingWriteIsBoundedAndTriedAgain: the member keeps its place in the group meanwhile.
+func TestHangingWriteIsBoundedAndTriedAgain(t *testing.T) {
+	r := newRig(t, 1, "")
+	r.produce("a", 100, 1)
+	sink := newMemSink(true)
+	var writes atomic.Int64
+	hanging := &holdingSink{memSink: sink, hold: func(ctx context.Context) {
+		if writes.Add(1) == 1 {
+			<-ctx.Done()
+		}
+	}}
+	w := r.start(hanging, Config{WriteDeadline: 2 * time.Second})
+	r.await("the rows", func() bool { return sink.total() == 100 && w.Ready() == nil })
+	r.stop(w)
+	r.verify(sink, "a", 100)
+	if n := writes.Load(); n < 2 {
+		t.Errorf("%d writes", n)
+	}
+}
+
+// TestBrokerGone stops a worker whose broker is gone, and lets another go on when it is back.
+func TestBrokerGone(t *testing.T) {
+	server := testenv.StartKafka(t, testenv.KafkaConfig{})
+	r := newRigOn(t, server.Addr, 1, "")
+	r.produce("a", 100, 1)
+	sink := newMemSink(true)
+	w := r.start(sink, Config{DrainTimeout: time.Second})
+	r.await("the rows", func() bool { return sink.total() == 100 })
+	server.Kill()
+	r.stop(w)
+	server.Restart(t)
+	r.once(sink)
+	r.verify(sink, "a", 100)
+}
+
 // holdingSink blocks its writes.
 type holdingSink struct {
 	*memSink
@@ -292,7 +332,7 @@ type holdingSink struct {
 
 func (s *holdingSink) Write(ctx context.Context, b *Batch) error {
 	s.hold(ctx)
-	return ctx.Err()
+	return s.memSink.Write(ctx, b)
 }
 
 func TestBadRecordsBecomeDeadLetters(t *testing.T) {

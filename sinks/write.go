@@ -34,14 +34,20 @@ func (s *session) startWrite(p *slot) {
 		if err == nil {
 			s.w.count(b, t, time.Now())
 		}
-		s.call(func() {
-			s.writing--
-			p.cancel = nil
-			p.written(err, time.Now())
-			s.w.setWaiting("write of "+partitionName(b.claim.Partition), err)
-		})
+		s.call(func() { s.wrote(p, b, err, time.Now()) })
 	})
 }
+
+func (s *session) wrote(p *slot, b *batch, err error, now time.Time) {
+	s.writing--
+	p.cancel = nil
+	p.written(err, now)
+	if id := b.claim.Partition; s.parts[id] == p {
+		s.w.setWaiting(writeOf(id), err)
+	}
+}
+
+func writeOf(id int32) string { return "write of " + partitionName(id) }
 
 // store brings one batch to the destination: what is there already is left out, what cannot be stored goes to the dead-letter topic, and the
 // rest is written under the claim's identity.
@@ -81,10 +87,10 @@ func (w *Worker) encodeAndWrite(ctx context.Context, b *batch, present []Range) 
 }
 
 // present reads back which offsets of the batch are stored already, where that can be: at or below the largest offset that was at the destination when the
-// worker got the partition (an open claim, a reset group, an expired commit), and on a repetition where the destination does not drop it itself.
+// worker got the partition (an open claim, a reset group, an expired commit), and before each repetition, for the destination may no longer remember the
+// first write, or never have.
 func (w *Worker) present(ctx context.Context, p *slot, b *batch) ([]Range, error) {
-	uncertain := b.repeat && !w.destination.Load().DropsRepeats
-	if p.verifySet && b.claim.Lo > p.verifyTo && !uncertain {
+	if p.verifySet && b.claim.Lo > p.verifyTo && !b.repeat {
 		return nil, nil
 	}
 	stored, err := w.sink.Stored(ctx, b.claim)
