@@ -74,6 +74,7 @@ func (n *node) client(t *testing.T, opts ...kgo.Opt) *kgo.Client {
 	cl, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(n.Addr()),
 		kgo.MetadataMinAge(50 * time.Millisecond),
+		kgo.FetchMaxWait(100 * time.Millisecond), // a waiting fetch does not learn of partitions that come
 		kgo.RecordPartitioner(kgo.RoundRobinPartitioner()),
 		kgo.WithLogger(kgo.BasicLogger(io.Discard, kgo.LogLevelNone, nil)),
 	}, opts...)...)
