@@ -4,7 +4,7 @@
 -- Top pages.
 -- duckdb
 SELECT path, count(*) AS views, count(DISTINCT remote_addr) AS visitors
-FROM read_parquet('build/demo/table/**/*.parquet')
+FROM read_parquet('build/demo/table/*.parquet')
 WHERE status < 400
 GROUP BY path
 ORDER BY views DESC, path
@@ -12,7 +12,7 @@ LIMIT 10;
 
 -- clickhouse-local
 SELECT path, count() AS views, uniqExact(remote_addr) AS visitors
-FROM file('build/demo/table/**/*.parquet', Parquet)
+FROM file('build/demo/table/*.parquet', Parquet)
 WHERE status < 400
 GROUP BY path
 ORDER BY views DESC, path
@@ -21,12 +21,12 @@ LIMIT 10;
 -- Visitors by hour.
 -- duckdb
 SELECT date_trunc('hour', time) AS hour, count(*) AS views, count(DISTINCT remote_addr) AS visitors
-FROM read_parquet('build/demo/table/**/*.parquet')
+FROM read_parquet('build/demo/table/*.parquet')
 GROUP BY hour
 ORDER BY hour;
 
 -- clickhouse-local
 SELECT toStartOfHour(time) AS hour, count() AS views, uniqExact(remote_addr) AS visitors
-FROM file('build/demo/table/**/*.parquet', Parquet)
+FROM file('build/demo/table/*.parquet', Parquet)
 GROUP BY hour
 ORDER BY hour;
