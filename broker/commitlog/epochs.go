@@ -101,8 +101,10 @@ func (l *Log) EndOffsetForEpoch(epoch int32) (found int32, end int64) {
 	return l.epochs.endOffset(epoch, l.end)
 }
 
-// AssignEpoch notes, durably, that a leader epoch starts at an offset. A
-// leader calls it with its log's end before its first append. An epoch that is
+// AssignEpoch notes that a leader epoch starts at an offset. A leader calls it
+// with its log's end before its first append, which makes the note durable: of an
+// epoch that wrote nothing, nothing needs to be known after a crash, and a broker
+// that starts with thousands of logs writes no file for each. An epoch that is
 // known already is no error and changes nothing.
 func (l *Log) AssignEpoch(epoch int32, startOffset int64) error {
 	l.mu.Lock()
@@ -113,9 +115,8 @@ func (l *Log) AssignEpoch(epoch int32, startOffset int64) error {
 	if epoch <= l.epochs.latest() {
 		return nil
 	}
-	if err := l.setEpochs(l.epochs.assign(epoch, startOffset)); err != nil {
-		return l.appendError(err)
-	}
+	l.useEpochs(l.epochs.assign(epoch, startOffset))
+	l.epochUnsaved = true
 	return nil
 }
 
@@ -123,6 +124,12 @@ func (l *Log) AssignEpoch(epoch int32, startOffset int64) error {
 func (l *Log) admitEpoch(epoch int32, first int64) error {
 	switch latest := l.epochs.latest(); {
 	case epoch == latest && epoch >= 0:
+		if !l.epochUnsaved {
+			return nil
+		}
+		if err := l.saveEpochs(l.epochs); err != nil {
+			return l.appendError(err)
+		}
 		return nil
 	case epoch < latest || epoch < 0:
 		return fmt.Errorf("append to %s with leader epoch %d after %d", l.dir, epoch, latest)
@@ -138,13 +145,25 @@ func (l *Log) setEpochs(h epochHistory) error {
 	if slices.Equal(h, l.epochs) {
 		return nil
 	}
+	if err := l.saveEpochs(h); err != nil {
+		return err
+	}
+	l.useEpochs(h)
+	return nil
+}
+
+func (l *Log) saveEpochs(h epochHistory) error {
 	if err := writeEpochs(l.fs, filepath.Join(l.dir, LeaderEpochFile), h); err != nil {
 		return err
 	}
+	l.epochUnsaved = false
+	return nil
+}
+
+func (l *Log) useEpochs(h epochHistory) {
 	l.state.Lock()
 	defer l.state.Unlock()
 	l.epochs = h
-	return nil
 }
 
 // writeEpochs writes Kafka's leader-epoch-checkpoint: a version line, 0, a

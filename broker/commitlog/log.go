@@ -32,13 +32,15 @@ type Log struct {
 	recoveryPoint int64
 
 	mu sync.Mutex
-	// All guarded by mu. snapshotAt is the offset of the newest producer
+	// All guarded by mu, up to state. snapshotAt is the offset of the newest producer
 	// snapshot; appended counts bytes, at the last snapshot and now.
 	producers          producerTable
 	snapshotAt         int64
 	appended           int64
 	appendedAtSnapshot int64
 	pending            appendPlan // scratch that is reused
+	// epochUnsaved says that the newest epoch is not in its file yet.
+	epochUnsaved bool
 
 	state sync.RWMutex
 	// All guarded by state. What stands before synced changes only with mu held

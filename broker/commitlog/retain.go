@@ -80,6 +80,10 @@ func (l *Log) removeFirst(n int, now time.Time) ([]SegmentInfo, error) {
 	if err := l.setEpochs(l.epochs.truncateStart(start)); err != nil {
 		return nil, l.appendError(err)
 	}
+	// What is known of producers from the batches that go must be safe first.
+	if err := syncFile(l.fs, l.snapshotPath(l.segments[n].base)); err != nil && !isNotExist(err) {
+		return nil, l.fail(fmt.Errorf("retain: %w", err))
+	}
 	l.state.Lock()
 	l.segments = append([]*segment(nil), l.segments[n:]...)
 	l.moveStart(start)
@@ -90,14 +94,24 @@ func (l *Log) removeFirst(n int, now time.Time) ([]SegmentInfo, error) {
 	l.forgetUnsynced(gone)
 	l.state.Unlock()
 	for _, s := range gone {
-		if err := s.markDeleted(); err != nil {
+		if err := l.hideSegment(s); err != nil {
 			return infos, l.fail(fmt.Errorf("remove segment %d: %w", s.base, err))
-		}
-		if err := l.fs.Remove(l.snapshotPath(s.base)); err != nil && !isNotExist(err) {
-			return infos, l.fail(fmt.Errorf("remove producer snapshot %d: %w", s.base, err))
 		}
 	}
 	return infos, nil
+}
+
+// hideSegment renames a removed segment's files and makes that durable before
+// the next one's turn: were a younger segment gone after a power cut and an older
+// one still there, recovery would take the rest of the log for misplaced.
+func (l *Log) hideSegment(s *segment) error {
+	if err := s.markDeleted(); err != nil {
+		return err
+	}
+	if err := l.fs.Remove(l.snapshotPath(s.base)); err != nil && !isNotExist(err) {
+		return err
+	}
+	return syncDir(l.fs, l.dir)
 }
 
 // forgetUnsynced drops segments that are gone from what a Flush has to sync.

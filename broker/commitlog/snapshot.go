@@ -119,10 +119,10 @@ func (l *Log) snapshotPath(offset int64) string {
 	return filepath.Join(l.dir, fileName(offset, snapshotSuffix))
 }
 
-// writeSnapshot writes, without syncing it, the producer state at the log's
-// end and returns the file's path. Called with mu held.
-func (l *Log) writeSnapshot(end int64) (path string, err error) {
-	path = l.snapshotPath(end)
+// writeSnapshot writes, without syncing it, the producer state after the
+// records below an offset and returns the file's path. Called with mu held.
+func (l *Log) writeSnapshot(offset int64) (path string, err error) {
+	path = l.snapshotPath(offset)
 	if err := writeUnsynced(l.fs, path, encodeSnapshot(l.producers)); err != nil {
 		return "", fmt.Errorf("write producer snapshot: %w", err)
 	}
@@ -146,8 +146,8 @@ func (l *Log) snapshots() ([]int64, error) {
 }
 
 // loadProducers sets the producer state at the log's end: from the newest good
-// snapshot, and the batches since. Snapshots above the end are of a log that is
-// no more and are removed. Called by Open and with mu held.
+// snapshot, and the batches since. Snapshots that are bad, or of a log that is no
+// more, are removed. Called by Open and with mu held.
 func (l *Log) loadProducers(now int64) error {
 	offsets, err := l.snapshots()
 	if err != nil {
@@ -155,21 +155,19 @@ func (l *Log) loadProducers(now int64) error {
 	}
 	from, table := l.segments[0].base, make(producerTable)
 	for _, offset := range offsets {
-		if offset > l.end || offset < l.segments[0].base {
-			if err := l.fs.Remove(l.snapshotPath(offset)); err != nil && !isNotExist(err) {
-				return fmt.Errorf("remove producer snapshot: %w", err)
+		if offset <= l.end && offset >= l.segments[0].base {
+			loaded, err := l.readSnapshot(offset, now)
+			if err == nil {
+				from, table = offset, loaded
+				break
 			}
-			continue
+			l.log.Warn("producer snapshot ignored", "path", l.snapshotPath(offset), "error", err)
 		}
-		loaded, err := l.readSnapshot(offset, now)
-		if err == nil {
-			from, table = offset, loaded
-			break
+		if err := l.fs.Remove(l.snapshotPath(offset)); err != nil && !isNotExist(err) {
+			return fmt.Errorf("remove producer snapshot: %w", err)
 		}
-		l.log.Warn("producer snapshot ignored", "path", l.snapshotPath(offset), "error", err)
 	}
-	l.producers = table
-	l.snapshotAt = from
+	l.producers, l.snapshotAt = table, from
 	return l.replayProducers(from, now)
 }
 
@@ -183,11 +181,19 @@ func (l *Log) readSnapshot(offset, now int64) (producerTable, error) {
 
 // replayProducers takes the batches from an offset to the end into the table.
 func (l *Log) replayProducers(from, now int64) error {
-	if from >= l.end {
-		return nil
-	}
 	for i := max(l.segmentOf(from), 0); i < len(l.segments); i++ {
 		s := l.segments[i]
+		if s.base > from {
+			// A segment that goes takes its snapshot along: each needs its own.
+			path, err := l.writeSnapshot(s.base)
+			if err != nil {
+				return err
+			}
+			l.snapshotAt = s.base
+			l.state.Lock()
+			l.unsyncedFiles, l.dirDirty = append(l.unsyncedFiles, path), true
+			l.state.Unlock()
+		}
 		if err := l.replaySegment(s, from, now); err != nil {
 			return fmt.Errorf("replay producers of segment %d: %w", s.base, err)
 		}
