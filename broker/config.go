@@ -3,7 +3,6 @@ package broker
 import (
 	"maps"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/sluice-io/sluice/broker/commitlog"
@@ -90,7 +89,7 @@ type Config struct {
 	// ProducerExpiryCheck is how often idle ones are looked for [producer.id.expiration.check.interval.ms]: 10 minutes.
 	ProducerExpiryCheck time.Duration
 	// RecoveryThreads is how many logs are opened at a time
-	// [num.recovery.threads.per.data.dir]: two for each processor.
+	// [num.recovery.threads.per.data.dir]: 16, since it waits for the disk.
 	RecoveryThreads int
 	// FlushThreads is how many logs are synced at a time
 	// [log.flush.threads, which Kafka lacks]: 4.
@@ -126,6 +125,7 @@ const (
 	defaultProducerExpiry           = 24 * time.Hour
 	defaultProducerExpiryCheck      = 10 * time.Minute
 	defaultFlushThreads             = 4
+	defaultRecoveryThreads          = 16
 	defaultOpenFilesMax             = 4096
 	defaultFetchBytesMax            = 55 << 20
 	defaultConnectionsMax           = 10_000
@@ -187,7 +187,7 @@ func (c Config) withDefaults() Config {
 	or(&c.HighWatermarkCheckpoint, defaultHighWatermarkCheckpoint)
 	or(&c.ProducerExpiry, defaultProducerExpiry)
 	or(&c.ProducerExpiryCheck, defaultProducerExpiryCheck)
-	or(&c.RecoveryThreads, 2*runtime.GOMAXPROCS(0))
+	or(&c.RecoveryThreads, defaultRecoveryThreads)
 	or(&c.FlushThreads, defaultFlushThreads)
 	or(&c.OpenFilesMax, defaultOpenFilesMax)
 	c.TopicDefaults = maps.Clone(c.TopicDefaults)

@@ -110,17 +110,23 @@ func (b *Broker) openMissing(wanted []assignment) {
 
 // serve makes this broker the leader, or not, of partitions as the image says.
 func (b *Broker) serve(wanted []assignment) {
+	var g errgroup.Group
+	g.SetLimit(b.cfg.RecoveryThreads)
 	for _, a := range wanted {
 		p := b.partitions.GetByID(a.topic.ID, a.index)
 		if p == nil {
 			continue // offline
 		}
-		if err := b.setRole(p, a); err != nil {
-			b.setOffline(a, err)
-			continue
-		}
-		b.offline.Delete(a.name())
+		g.Go(func() error {
+			if err := b.setRole(p, a); err != nil {
+				b.setOffline(a, err)
+			} else {
+				b.offline.Delete(a.name())
+			}
+			return nil // the others go on
+		})
 	}
+	_ = g.Wait() // no function fails
 }
 
 func (b *Broker) setRole(p *replica.Partition, a assignment) error {
