@@ -271,12 +271,12 @@ func (s *Shard[M]) unload(to State, why error, r *round) {
 }
 
 // Resign ends the leadership: everyone who waits is answered with ErrNotLeader. A leader epoch below
-// the present one is ignored; -1 resigns from any.
+// the present one is ignored. -1 says that the partition is gone: epochs begin anew if it comes back.
 func (s *Shard[M]) Resign(epoch int32) {
 	var r round
 	s.mu.Lock()
 	if epoch < 0 || epoch >= s.epoch {
-		s.epoch = max(s.epoch, epoch)
+		s.epoch = epoch
 		s.unload(Resigned, ErrNotLeader, &r)
 	}
 	s.mu.Unlock()

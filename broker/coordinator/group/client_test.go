@@ -257,7 +257,9 @@ func TestGroupSurvivesItsMembers(t *testing.T) {
 		"range": kgo.RangeBalancer(), "cooperative": kgo.CooperativeStickyBalancer(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := startNode(t, groupConfig(t))
+			cfg := groupConfig(t)
+			cfg.NoGroupFsync = name == "range" // commits are answered by the append itself then
+			n := startNode(t, cfg)
 			admin := n.fill(t, "t", 3000)
 			c := newConsumers(t)
 			balance := kgo.Balancers(balancer)
@@ -427,6 +429,76 @@ func minVersion(key int16) int16 {
 	return map[int16]int16{8: 2, 9: 1}[key]
 }
 
+// Topics that do not exist, and null for all topics, in the forms of all versions.
+func TestOffsetRequestsAtTheEdges(t *testing.T) {
+	n := startNode(t, groupConfig(t))
+	n.fill(t, "t", 1)
+	cl := n.client(t)
+	set := kadm.Offsets{}
+	set.AddOffset("t", 0, 9, -1)
+	if err := kadm.NewClient(cl).CommitAllOffsets(t.Context(), "g", set); err != nil {
+		t.Fatal(err)
+	}
+	for version := int16(2); version <= 10; version++ {
+		unknown := kerr.UnknownTopicOrPartition.Code
+		if version >= 10 {
+			unknown = kerr.UnknownTopicID.Code
+		}
+		commit := ask(t, cl, &kmsg.OffsetCommitRequest{Version: version, Group: "g", Generation: -1, RetentionTimeMillis: -1,
+			Topics: []kmsg.OffsetCommitRequestTopic{{Topic: "nowhere", TopicID: [16]byte{1}, Partitions: []kmsg.OffsetCommitRequestTopicPartition{{}}}},
+		}).(*kmsg.OffsetCommitResponse)
+		if got := commit.Topics[0].Partitions[0].ErrorCode; got != unknown {
+			t.Errorf("commit version %d: %v", version, kerr.ErrorForCode(got))
+		}
+		stale := ask(t, cl, &kmsg.OffsetCommitRequest{Version: version, Group: "nobody", Generation: 3, MemberID: "x", RetentionTimeMillis: -1,
+			Topics: commitTopics(t, cl),
+		}).(*kmsg.OffsetCommitResponse)
+		want := kerr.IllegalGeneration.Code
+		if version >= 9 {
+			want = kerr.GroupIDNotFound.Code
+		}
+		if got := stale.Topics[0].Partitions[0].ErrorCode; got != want {
+			t.Errorf("commit of a group that is gone, version %d: %v", version, kerr.ErrorForCode(got))
+		}
+
+		all := ask(t, cl, &kmsg.OffsetFetchRequest{Version: version, Group: "g", Groups: []kmsg.OffsetFetchRequestGroup{{Group: "g", MemberEpoch: -1}}}).(*kmsg.OffsetFetchResponse)
+		topics := len(all.Topics)
+		if version >= 8 {
+			topics = len(all.Groups[0].Topics)
+		}
+		if topics != 1 {
+			t.Errorf("fetch of all, version %d: %d topics", version, topics)
+		}
+	}
+	gone := ask(t, cl, &kmsg.OffsetFetchRequest{Version: 10, Groups: []kmsg.OffsetFetchRequestGroup{{Group: "g", MemberEpoch: -1,
+		Topics: []kmsg.OffsetFetchRequestGroupTopic{{TopicID: [16]byte{1}, Partitions: []int32{0}}}}}}).(*kmsg.OffsetFetchResponse)
+	if p := gone.Groups[0].Topics[0].Partitions[0]; p.ErrorCode != kerr.UnknownTopicID.Code || p.Offset != -1 {
+		t.Errorf("fetch of an unknown topic id: %+v", p)
+	}
+	for version, want := range map[int16]int16{5: 0, 6: kerr.GroupIDNotFound.Code} {
+		d := ask(t, cl, &kmsg.DescribeGroupsRequest{Version: version, Groups: []string{"nobody"}}).(*kmsg.DescribeGroupsResponse)
+		if g := d.Groups[0]; g.State != "Dead" || g.ErrorCode != want {
+			t.Errorf("describe of an unknown group, version %d: %+v", version, g)
+		}
+	}
+	for kind, want := range map[int8]int16{1: kerr.UnsupportedVersion.Code, 2: kerr.InvalidRequest.Code} {
+		found := ask(t, cl, &kmsg.FindCoordinatorRequest{Version: 4, CoordinatorType: kind, CoordinatorKeys: []string{"x"}}).(*kmsg.FindCoordinatorResponse)
+		if c := found.Coordinators[0]; c.ErrorCode != want || c.ErrorMessage == nil || c.NodeID != -1 {
+			t.Errorf("coordinator of kind %d: %+v", kind, c)
+		}
+	}
+}
+
+// commitTopics is a commit of topic t, by name and by id.
+func commitTopics(t *testing.T, cl *kgo.Client) []kmsg.OffsetCommitRequestTopic {
+	t.Helper()
+	topics, err := kadm.NewClient(cl).ListTopics(t.Context(), "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []kmsg.OffsetCommitRequestTopic{{Topic: "t", TopicID: topics["t"].ID, Partitions: []kmsg.OffsetCommitRequestTopicPartition{{LeaderEpoch: -1}}}}
+}
+
 // ask sends a request as it is, in the version that it has.
 func ask(t *testing.T, cl *kgo.Client, req kmsg.Request) kmsg.Response {
 	t.Helper()
@@ -503,16 +575,31 @@ func TestKafkaToolsReadGroups(t *testing.T) {
 	cfg := groupConfig(t)
 	cfg.OffsetsPartitions = 1
 	n := startNode(t, cfg)
-	n.fill(t, "t", 100)
+	admin := n.fill(t, "t", 100)
 	c := newConsumers(t)
-	c.start(n, "a", "g", "t")
+	cl := c.start(n, "a", "g", "t")
 	c.await("everything", func() bool { return len(c.seen) == 100 })
 
-	groups := run(t, testenv.KafkaTool(t, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-		"--bootstrap-server", n.Addr(), "--describe", "--group", "g"))
+	groups := groupTool(t, n, "--describe", "--group", "g")
 	if lines := strings.Count(groups, "\ng "); lines != clientPartitions {
 		t.Errorf("consumer groups: %d lines of the group\n%s", lines, groups)
 	}
+	c.stopAll()
+	cl.CloseAllowingRebalance()
+	groupTool(t, n, "--reset-offsets", "--group", "g", "--topic", "t:3", "--to-offset", "2", "--execute")
+	if at, err := admin.FetchOffsets(t.Context(), "g"); err != nil {
+		t.Error(err)
+	} else if o, _ := at.Lookup("t", 3); o.At != 2 {
+		t.Errorf("offset after a reset: %+v", o)
+	}
+	if list := groupTool(t, n, "--list", "--state", "Empty"); !strings.Contains(list, "g ") {
+		t.Errorf("list of empty groups:\n%s", list)
+	}
+	groupTool(t, n, "--delete", "--group", "g")
+	if list, err := admin.ListGroups(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("groups after a deletion: %v, %v", list, err)
+	}
+
 	dump := run(t, testenv.KafkaTool(t, "org.apache.kafka.tools.DumpLogSegments", "--offsets-decoder", "--deep-iteration", "--files",
 		filepath.Join(cfg.DataDir, "__consumer_offsets-0", "00000000000000000000.log")))
 	for _, want := range []string{`"group":"g","topic":"t"`, `"protocolType":"consumer"`, `"clientHost":"/127.0.0.1"`, `{"version":"4","data":{"offset":`} {
@@ -520,6 +607,13 @@ func TestKafkaToolsReadGroups(t *testing.T) {
 			t.Errorf("dump of the log lacks %s:\n%s", want, dump)
 		}
 	}
+}
+
+// groupTool runs Kafka's kafka-consumer-groups.
+func groupTool(t *testing.T, n *node, args ...string) string {
+	t.Helper()
+	return run(t, testenv.KafkaTool(t, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+		append([]string{"--bootstrap-server", n.Addr()}, args...)...))
 }
 
 // The clients that are not written in Go consume as members of groups, commit, and go on from there.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -207,6 +208,11 @@ func TestElections(t *testing.T) {
 	f.c.Resign(0, -1)
 	_, err := f.c.Offsets(FetchRequest{Group: "g"})
 	f.wantErr("fetch", err, ErrNotCoordinator)
+	f.c.Elect(0, 0, new(memLog)) // the topic was made again
+	f.c.loading.Wait()
+	if got := f.offset("g", "t", 0); got != -1 {
+		t.Errorf("offset %d, want -1", got)
+	}
 	f.c.SetPartitions(0)
 	_, err = f.c.Offsets(FetchRequest{Group: "g"})
 	f.wantErr("fetch without an offsets topic", err, ErrNotCoordinator)
@@ -287,5 +293,50 @@ func TestTopicDeletedWhileLoading(t *testing.T) {
 	log.commit()
 	if got := f.offset("g", "t", 0); got != -1 {
 		t.Errorf("offset %d, want -1", got)
+	}
+}
+
+// Requests come from many goroutines, while leaderships come and go: everyone gets one answer.
+func TestConcurrentUse(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.c.clock = coordinator.SystemClock{}
+	var work sync.WaitGroup
+	var answers, asked [8]int
+	for w := range asked {
+		work.Go(func() {
+			group := fmt.Sprint("g", w%3)
+			for i := range 300 {
+				asked[w]++
+				done := make(chan struct{})
+				switch i % 5 {
+				case 0:
+					f.c.Join(joinRequest(group), func(JoinResponse) { close(done) })
+				case 1:
+					f.c.Delete(group, func(error) { close(done) })
+				case 2:
+					_, _ = f.c.List()
+					f.c.TopicsDeleted("u")
+					close(done)
+				default:
+					f.c.Commit(oneCommit(group, "", -1, int64(i)), func(CommitResponse) { close(done) })
+				}
+				<-done
+				answers[w]++
+			}
+		})
+	}
+	work.Go(func() {
+		for epoch := range int32(50) {
+			f.c.Elect(0, epoch+10, f.log.prefix(f.log.end))
+			f.c.Views()
+			if epoch%7 == 0 {
+				f.c.Resign(0, epoch+10)
+			}
+		}
+	})
+	work.Wait()
+	f.c.Close()
+	if answers != asked {
+		t.Errorf("%v answers to %v requests", answers, asked)
 	}
 }
