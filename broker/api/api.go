@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -77,6 +78,7 @@ type API struct {
 	sessions  fetchSessions
 	producers producerIDs
 	draining  atomic.Bool
+	large     sync.Mutex // held while a large request is decoded and started
 }
 
 // maxKey is the largest API key that can have a route.
@@ -171,8 +173,13 @@ const (
 
 const (
 	// otherBytesMax limits every request that carries no records. Decoded, such
-	// a request takes several times its size.
-	otherBytesMax = 16 << 20
+	// a request can take thirty times its size, so the large ones, of more than
+	// largeBytes, are decoded and started one at a time.
+	otherBytesMax = 8 << 20
+	largeBytes    = 256 << 10
+	// partitionsMax limits the topics, and the partitions, of one Produce or
+	// Fetch request.
+	partitionsMax = 100_000
 	// defaultFetchMaxBytes is Kafka's.
 	defaultFetchMaxBytes = 55 << 20
 )
@@ -248,6 +255,10 @@ func (a *API) Handle(r *server.Request) {
 }
 
 func (a *API) handle(rt *route, r *server.Request) {
+	if len(r.Body) > largeBytes {
+		a.large.Lock()
+		defer a.large.Unlock()
+	}
 	req := kmsg.RequestForKey(r.Key)
 	req.SetVersion(r.Version)
 	if err := req.ReadFrom(r.Body); err != nil {

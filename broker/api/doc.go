@@ -27,5 +27,6 @@
 // produceWait.mu and fetch.mu are taken with no other lock held and released
 // before a partition is called. fetchSessions.mu is taken under
 // fetchSession.mu. producerIDs.mu is held while the controller hands out a
-// block. All others are leaves.
+// block, and API.large, for a large request, while it is started. All others
+// are leaves.
 package api

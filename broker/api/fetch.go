@@ -129,7 +129,7 @@ func (f *fetch) decode(body []byte) error {
 	if f.version >= 7 {
 		f.sessionID, f.sessionEpoch = d.int32(), d.int32()
 	}
-	for range d.array(1) {
+	for n := d.array(1); n > 0 && !d.bad; n-- {
 		f.decodeTopic(&d)
 	}
 	if f.version >= 7 {
@@ -150,7 +150,8 @@ func (f *fetch) decodeTopic(d *reader) {
 		t.name, _ = d.str()
 	}
 	t.parts = d.array(16)
-	for range t.parts {
+	d.limit(len(f.topics), len(f.parts)+t.parts)
+	for n := t.parts; n > 0 && !d.bad; n-- {
 		f.decodePart(d)
 	}
 	d.tags()
@@ -176,14 +177,16 @@ func (f *fetch) decodePart(d *reader) {
 
 // decodeForgotten reads the partitions that leave the session.
 func (f *fetch) decodeForgotten(d *reader) {
-	for range d.array(1) {
+	for n := d.array(1); n > 0 && !d.bad; n-- {
 		var key partKey
 		if f.version >= 13 {
 			key.id = d.uuid()
 		} else {
 			key.name, _ = d.str()
 		}
-		for range d.array(4) {
+		count := d.array(4)
+		d.limit(0, len(f.forgotten)+count)
+		for ; count > 0 && !d.bad; count-- {
 			key.index = d.int32()
 			f.forgotten = append(f.forgotten, key)
 		}

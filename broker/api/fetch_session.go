@@ -19,6 +19,9 @@ const (
 	// sessionEvictionMin is how long a session must have been idle to give its
 	// place to another.
 	sessionEvictionMin = 2 * time.Minute
+	// sessionPartitionsMax limits the partitions of all sessions, which take
+	// some 250 bytes each.
+	sessionPartitionsMax = 400_000
 )
 
 // fetchSessions are the fetch sessions of all clients (KIP-227): with one, a
@@ -28,15 +31,17 @@ const (
 type fetchSessions struct {
 	max int
 
-	mu   sync.Mutex
-	byID map[int32]*fetchSession
+	mu         sync.Mutex
+	byID       map[int32]*fetchSession
+	partitions int // of all of them
 }
 
 // fetchSession is what is known of one client's partitions.
 type fetchSession struct {
-	id     int32
-	byID   bool      // its topics go by id
-	usedAt time.Time // guarded by fetchSessions.mu
+	id      int32
+	byID    bool      // its topics go by id
+	usedAt  time.Time // guarded by fetchSessions.mu
+	counted int       // its share of fetchSessions.partitions; guarded by fetchSessions.mu
 
 	mu     sync.Mutex
 	epoch  int32 // that the next request must have
@@ -71,7 +76,32 @@ func (ss *fetchSessions) open(f *fetch, now time.Time) (code int16) {
 func (ss *fetchSessions) remove(id int32) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	delete(ss.byID, id)
+	ss.drop(ss.byID[id])
+}
+
+// drop ends a session, if it is not nil. ss.mu is held.
+func (ss *fetchSessions) drop(s *fetchSession) {
+	if s != nil {
+		ss.partitions -= s.counted
+		delete(ss.byID, s.id)
+	}
+}
+
+// count takes note of how many partitions a session has, and drops it if they
+// are too many.
+func (ss *fetchSessions) count(s *fetchSession, partitions int) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.byID[s.id] != s {
+		return false
+	}
+	ss.partitions += partitions - s.counted
+	s.counted = partitions
+	if ss.partitions > sessionPartitionsMax {
+		ss.drop(s)
+		return false
+	}
+	return true
 }
 
 // create makes a session of the partitions of f; nil if there is no room, or
@@ -84,7 +114,7 @@ func (ss *fetchSessions) create(f *fetch, now time.Time) *fetchSession {
 	s.rebuild(f.topics, f.parts, nil)
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if !ss.makeRoom(now) {
+	if !ss.makeRoom(now) || ss.partitions+len(s.parts) > sessionPartitionsMax {
 		return nil
 	}
 	s.id = 1 + rand.Int32N(math.MaxInt32-1)
@@ -92,6 +122,8 @@ func (ss *fetchSessions) create(f *fetch, now time.Time) *fetchSession {
 		s.id = 1 + rand.Int32N(math.MaxInt32-1)
 	}
 	ss.byID[s.id] = s
+	s.counted = len(s.parts)
+	ss.partitions += s.counted
 	return s
 }
 
@@ -113,7 +145,7 @@ func (ss *fetchSessions) makeRoom(now time.Time) bool {
 	if oldest == nil || now.Sub(oldest.usedAt) < sessionEvictionMin {
 		return false
 	}
-	delete(ss.byID, oldest.id)
+	ss.drop(oldest)
 	return true
 }
 
@@ -148,7 +180,9 @@ func (ss *fetchSessions) resume(f *fetch, now time.Time) (code int16) {
 		return 0
 	}
 	s.epoch = nextSessionEpoch(s.epoch)
-	f.session = s
+	if ss.count(s, len(s.parts)) {
+		f.session = s
+	}
 	f.topics, f.parts = slices.Clone(s.topics), slices.Clone(s.parts)
 	return 0
 }

@@ -217,3 +217,24 @@ func TestSessionEpochWraps(t *testing.T) {
 		t.Errorf("epoch %d", got)
 	}
 }
+
+func TestFetchSessionsLimitTheirPartitions(t *testing.T) {
+	n := newNode(t)
+	n.topic("a", topicOptions{partitions: 2})
+	ss := &n.api.sessions
+	c := &sessionClient{wire: n.dial(), version: 12}
+	c.expectTold([]kmsg.FetchRequestTopic{of("a", 0)}, nil, "a-0 0 0")
+	ss.mu.Lock()
+	ss.partitions += sessionPartitionsMax - 1
+	ss.mu.Unlock()
+	other := &sessionClient{wire: n.dial(), version: 12}
+	other.expectTold([]kmsg.FetchRequestTopic{of("a", 0)}, nil, "a-0 0 0")
+	if other.id != 0 {
+		t.Error("a session beyond the limit")
+	}
+	// One that grows beyond it ends, and its last answer tells everything.
+	c.expectTold([]kmsg.FetchRequestTopic{of("a", 1)}, nil, "a-0 0 0", "a-1 0 0")
+	if c.id != 0 || len(ss.byID) != 0 || ss.partitions != sessionPartitionsMax-1 {
+		t.Errorf("session %d, %d sessions, %d partitions", c.id, len(ss.byID), ss.partitions)
+	}
+}

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"io"
 	"log/slog"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -303,5 +305,35 @@ func TestForgetTopic(t *testing.T) {
 	n.fill("t", "b") // counts again
 	if !strings.HasPrefix(Name(keyProduce), "Produce") {
 		t.Error(Name(keyProduce))
+	}
+}
+
+// A request that is wide for nothing must not take memory out of proportion.
+func TestWideRequestsAreRefused(t *testing.T) {
+	wide := make([]byte, 40<<20) // topics without a name and without partitions
+	for _, tc := range []struct {
+		name   string
+		decode func() error
+	}{
+		{"Produce", func() error {
+			return new(produceRequest).decode(9, append([]byte{0, 0, 1, 0, 0, 0, 0, 0x80, 0x80, 0x80, 0x01}, wide...))
+		}},
+		{"Fetch", func() error {
+			f := fetch{a: new(API), version: 12}
+			head := make([]byte, 4+4+4+4+1+4+4)
+			return f.decode(append(append(head, 0x80, 0x80, 0x80, 0x01), wide...))
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			if err := tc.decode(); !errors.Is(err, errMalformed) {
+				t.Errorf("decoded with %v", err)
+			}
+			runtime.ReadMemStats(&after)
+			if took := after.TotalAlloc - before.TotalAlloc; took > 3*uint64(len(wide)) {
+				t.Errorf("%d bytes for a request of %d", took, len(wide))
+			}
+		})
 	}
 }

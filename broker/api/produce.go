@@ -77,8 +77,14 @@ func (pp *producePool) request() *produceRequest {
 	return new(produceRequest)
 }
 
+// pooledPartsMax keeps the memory of unusually wide requests out of the pool.
+const pooledPartsMax = 1000
+
 // recycle gives q back; nothing of it may be in use.
 func (pp *producePool) recycle(q *produceRequest) {
+	if cap(q.parts) > pooledPartsMax || cap(q.topics) > pooledPartsMax {
+		return
+	}
 	clear(q.topics)
 	clear(q.parts)
 	q.topics, q.parts = q.topics[:0], q.parts[:0]
@@ -139,7 +145,7 @@ func (q *produceRequest) decode(version int16, body []byte) error {
 	_, q.transactional = d.str()
 	q.acks = d.int16()
 	q.timeout = time.Duration(d.int32()) * time.Millisecond
-	for range d.array(1) {
+	for n := d.array(1); n > 0 && !d.bad; n-- {
 		q.decodeTopic(&d)
 	}
 	d.tags()
@@ -154,7 +160,8 @@ func (q *produceRequest) decodeTopic(d *reader) {
 		t.name, _ = d.str()
 	}
 	t.parts = d.array(5)
-	for range t.parts {
+	d.limit(len(q.topics), len(q.parts)+t.parts)
+	for n := t.parts; n > 0 && !d.bad; n-- {
 		q.parts = append(q.parts, producePart{index: d.int32(), records: d.bytes()})
 		d.tags()
 	}

@@ -123,6 +123,13 @@ func (r *reader) array(least int) int {
 	return n
 }
 
+// limit refuses a request with more topics or partitions than are allowed.
+func (r *reader) limit(topics, partitions int) {
+	if topics >= partitionsMax || partitions > partitionsMax {
+		r.bad, r.b = true, nil
+	}
+}
+
 // tags skips tagged fields.
 func (r *reader) tags() {
 	if !r.flexible {
