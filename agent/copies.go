@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,8 @@ const (
 	orphanAge = 10 * time.Minute
 	// orphansMax bounds how many are.
 	orphansMax = 256
+	// originalsMax bounds the files that a new one is compared with.
+	originalsMax = 32
 )
 
 // orphan is content that its file no longer has.
@@ -50,10 +53,10 @@ func (r *runner) orphan(t *track, place tail.Position, path string) {
 // wait says that it may become one.
 func (r *runner) claimCopy(file *tail.File, f tail.Found, now time.Time) (placed, wait bool, err error) {
 	if f.Size == 0 { // a copy begins empty; there is nothing to miss yet
-		return false, r.original(f) != nil, nil
+		return false, len(r.originals(f)) > 0, nil
 	}
 	for i, o := range r.orphans {
-		if now.Sub(o.since) > orphanAge || !comesFrom(f.Path, o.path) {
+		if now.Sub(o.since) > orphanAge || !comesFrom(f.Path, o.path) && !comesFrom(f.Path, o.track.path) {
 			continue
 		}
 		if r.flying(o) { // its lines are not delivered yet: not to be passed
@@ -87,12 +90,8 @@ func (r *runner) flying(o orphan) bool {
 // suspect says whether a new file looks like the copy of a file that is still
 // followed and may be emptied at any moment.
 func (r *runner) suspect(file *tail.File, f tail.Found, now time.Time) (bool, error) {
-	original := r.original(f)
-	if original == nil || original.file.Offset() == 0 {
-		return false, nil
-	}
-	same, err := looksCopied(original, file, f.Size)
-	if err != nil || !same {
+	original, err := r.originalOf(file, f)
+	if err != nil || original == nil {
 		delete(r.suspects, f.ID)
 		return false, err
 	}
@@ -103,39 +102,63 @@ func (r *runner) suspect(file *tail.File, f tail.Found, now time.Time) (bool, er
 		delete(r.suspects, f.ID)
 		return false, nil
 	}
-	r.nextScan = now.Add(min(r.cfg.ScanInterval, r.cfg.RotateGrace/4))
+	r.nextScan = earlier(r.nextScan, now.Add(min(r.cfg.ScanInterval, r.cfg.RotateGrace/4)))
 	r.enqueue(original)
 	return true, nil
 }
 
-// looksCopied says whether a file holds what was read of the original, or, while
-// it is shorter, what the original begins with. The original itself may have
-// been emptied a moment ago.
+// originalOf returns the followed file that a new one looks like a copy of.
+func (r *runner) originalOf(file *tail.File, f tail.Found) (*source, error) {
+	for _, s := range r.originals(f) {
+		same, err := looksCopied(s, file, f.Size)
+		if err != nil {
+			return nil, err
+		}
+		if same {
+			return s, nil
+		}
+	}
+	return nil, nil
+}
+
+// looksCopied says whether a file holds what was read of the original, which may
+// have been emptied a moment ago, or what the original holds now, which may not
+// have been read yet.
 func looksCopied(original *source, file *tail.File, size int64) (bool, error) {
-	if size >= original.file.Offset() {
-		return original.file.Position().Matches(file.Handle())
+	if at := original.file.Offset(); at > 0 && size >= at {
+		if same, err := original.file.Position().Matches(file.Handle()); same || err != nil {
+			return same, err
+		}
 	}
 	return sameContent(original.file.Handle(), file.Handle(), size)
 }
 
-// original returns the followed file that a new file of this name may become a
-// copy of. What was there at the start is no copy in the making.
-func (r *runner) original(f tail.Found) *source {
-	if r.cfg.Once || r.firstStart || !r.scanned {
+// originals returns the followed files that, by their names, a new file may
+// become a copy of: the newest first.
+func (r *runner) originals(f tail.Found) (out []*source) {
+	if r.cfg.Once { // takes what is there as it is
 		return nil
 	}
 	dir, base := filepath.Split(f.Path)
 	ext := filepath.Ext(base)
 	for n := len(base) - 1; n > 0; n-- {
-		s := r.byPath[dir+base[:n]]
-		if s == nil && n < len(base)-len(ext) {
-			s = r.byPath[dir+base[:n]+ext]
-		}
-		if s != nil && !s.detached && s.file.ID() != f.ID {
-			return s
+		out = r.addFamily(out, dir+base[:n], f.ID)
+		if n < len(base)-len(ext) {
+			out = r.addFamily(out, dir+base[:n]+ext, f.ID)
 		}
 	}
-	return nil
+	return out
+}
+
+// addFamily adds the files that were first found under a name, whatever they
+// are called since.
+func (r *runner) addFamily(out []*source, name string, not tail.ID) []*source {
+	for _, s := range slices.Backward(r.family[name]) {
+		if len(out) < originalsMax && s.file.ID() != not {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // comesFrom says whether a rotation would give the name to a copy of original:

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -94,15 +96,14 @@ func (r *runner) reconcile(files []tail.Found, now time.Time) {
 	for _, f := range files {
 		present[f.ID] = true
 		if r.isKnown(f.ID) {
-			r.found(f, now)
+			r.found(f, now, true)
 		} else {
 			strangers = append(strangers, f)
 		}
 	}
-	// After the known ones: what they no longer hold may be found here.
-	for _, f := range strangers {
-		r.found(f, now)
-	}
+	// Only now, when it is known which contents are no longer where they were.
+	r.meet(append(strangers, r.deferred...), now)
+	r.deferred = nil
 	for id, s := range r.sources {
 		if !present[id] && !s.detached {
 			r.detach(s, now)
@@ -121,11 +122,24 @@ func (r *runner) isKnown(id tail.ID) bool {
 	return r.tracks[id] != nil
 }
 
-// found deals with one file that the patterns match.
-func (r *runner) found(f tail.Found, now time.Time) {
+// meet follows files that were not known: originals before their copies, and
+// then all are read in order of age.
+func (r *runner) meet(files []tail.Found, now time.Time) {
+	slices.SortStableFunc(files, func(a, b tail.Found) int { return cmp.Compare(len(a.Path), len(b.Path)) })
+	for _, f := range files {
+		r.found(f, now, false)
+	}
+	if len(files) > 0 {
+		slices.SortStableFunc(r.queue, func(a, b *source) int { return cmp.Compare(a.file.Seen().ModTime, b.file.Seen().ModTime) })
+	}
+}
+
+// found deals with one file that the patterns match. With onlyKnown a file that
+// is not what the checkpoint knows of it is deferred.
+func (r *runner) found(f tail.Found, now time.Time, onlyKnown bool) {
 	s := r.sources[f.ID]
 	if s == nil {
-		r.follow(f, now)
+		r.follow(f, now, onlyKnown)
 		return
 	}
 	r.relabel(s, f, now)
@@ -203,7 +217,7 @@ func (r *runner) hint(path string, now time.Time) {
 		r.unname(s)
 		r.scanWanted = true
 	}
-	r.found(f, now)
+	r.found(f, now, false)
 	if s := r.sources[f.ID]; s != nil {
 		r.enqueue(s)
 	}
@@ -222,7 +236,7 @@ func (r *runner) hintOther(path string, s *source) {
 }
 
 // follow begins with a file that is not followed.
-func (r *runner) follow(f tail.Found, now time.Time) {
+func (r *runner) follow(f tail.Found, now time.Time, onlyKnown bool) {
 	file, err := r.open(f.Path)
 	if err != nil {
 		r.sayOpen(f.Path, err)
@@ -234,7 +248,7 @@ func (r *runner) follow(f tail.Found, now time.Time) {
 		r.close(file)
 		return
 	}
-	t, wait, err := r.identify(file, f, now)
+	t, wait, err := r.identify(file, f, now, onlyKnown)
 	if err != nil || wait {
 		if err != nil {
 			r.say(f.Path, "the file cannot be read; trying again at every scan", err)
@@ -244,24 +258,30 @@ func (r *runner) follow(f tail.Found, now time.Time) {
 	}
 	s := &source{file: file, track: t, partition: -1, fresh: now}
 	r.sources[f.ID] = s
+	r.family[t.path] = append(r.family[t.path], s)
 	r.name(s, f)
 	r.label(s)
 	r.enqueue(s)
 }
 
 // identify finds out where to begin. wait says that it cannot be told yet.
-func (r *runner) identify(file *tail.File, f tail.Found, now time.Time) (t *track, wait bool, err error) {
+func (r *runner) identify(file *tail.File, f tail.Found, now time.Time, onlyKnown bool) (t *track, wait bool, err error) {
 	born := tail.Born(file.Handle())
 	r.mu.Lock()
 	known := r.tracks[f.ID]
 	r.mu.Unlock()
-	if known != nil {
+	if known != nil && !known.replaced {
 		ok, err := r.resume(file, known, born)
 		if ok || err != nil {
 			r.keep(known, f, now)
 			return known, false, err
 		}
+		known.replaced = true
 		r.orphan(known, known.acked, known.path)
+	}
+	if onlyKnown {
+		r.deferred = append(r.deferred, f)
+		return nil, true, nil
 	}
 	place, wait, err := r.claimCopy(file, f, now)
 	if wait || err != nil {
@@ -436,6 +456,10 @@ func (r *runner) release(s *source) {
 	r.timed.clear(s)
 	delete(r.sources, s.file.ID())
 	delete(r.said, s.path)
+	first := s.track.path
+	if r.family[first] = slices.DeleteFunc(r.family[first], func(x *source) bool { return x == s }); len(r.family[first]) == 0 {
+		delete(r.family, first)
+	}
 	r.mu.Lock()
 	s.track.followed = false
 	r.mu.Unlock()

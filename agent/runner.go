@@ -52,10 +52,12 @@ type runner struct {
 
 	sources  map[tail.ID]*source
 	byPath   map[string]*source
-	queue    []*source // to be read, in turn
-	timed    timeline  // sources to be looked at some time
+	family   map[string][]*source // by the name first found under, in order of finding
+	queue    []*source            // to be read, in turn
+	timed    timeline             // sources to be looked at some time
 	suspects map[tail.ID]time.Time
 	orphans  []orphan
+	deferred []tail.Found      // within a scan: known files that hold another content
 	atEnd    map[tail.ID]bool  // present at the very first start with start_at: end, not begun yet
 	said     map[string]string // trouble by place, so that it is said once
 
@@ -105,7 +107,7 @@ func newRunner(log *slog.Logger, p *pipelines.Pipeline, cfg Config, blocks *tail
 	r := &runner{
 		log: log.With("pipeline", p.Name), cfg: inputConfig(cfg, file), pipe: p, blocks: blocks,
 		scanner: scanner, work: work,
-		sources: map[tail.ID]*source{}, byPath: map[string]*source{}, suspects: map[tail.ID]time.Time{},
+		sources: map[tail.ID]*source{}, byPath: map[string]*source{}, family: map[string][]*source{}, suspects: map[tail.ID]time.Time{},
 		said: map[string]string{}, atEnd: map[tail.ID]bool{}, tracks: map[tail.ID]*track{},
 		wake: make(chan struct{}, 1), prepared: make(chan prepared, 1), finished: make(chan struct{}),
 		account: Account{Pipeline: p.Name}, ready: errNotPrepared,

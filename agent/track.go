@@ -24,6 +24,9 @@ type track struct {
 	size    int64  // of the file at the last look
 	// followed says that a source has it.
 	followed bool
+	// replaced says that the file holds another content now. It belongs to the
+	// runner's loop.
+	replaced bool
 }
 
 // step is one chunk on its way.
