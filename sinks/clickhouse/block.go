@@ -17,6 +17,7 @@ type block struct {
 	insert  string
 	input   proto.Input
 	rows    int
+	topic   []byte // of the last row: mostly that of the next
 }
 
 // field is a written column and where its values come from.
@@ -91,7 +92,10 @@ func (b *block) add(f *field, e *pipelines.Event) error {
 	var v pipelines.Value
 	switch f.from {
 	case fromTopic:
-		v = pipelines.StringOf(e.Meta.Topic)
+		if string(b.topic) != e.Meta.Topic {
+			b.topic = []byte(e.Meta.Topic)
+		}
+		v = pipelines.String(b.topic)
 	case fromPartition:
 		v = pipelines.Int(int64(e.Meta.Partition))
 	case fromOffset:

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/google/uuid"
 
@@ -290,7 +291,8 @@ func address(v pipelines.Value) (netip.Addr, error) {
 	if v.Kind() != pipelines.KindString {
 		return netip.Addr{}, notA(v, "IP address")
 	}
-	a, err := netip.ParseAddr(string(v.Bytes()))
+	text := unsafe.String(unsafe.SliceData(v.Bytes()), len(v.Bytes())) // not kept beyond the call
+	a, err := netip.ParseAddr(text)
 	if err != nil {
 		return a, fmt.Errorf("%w: %w", err, pipelines.ErrType)
 	}

@@ -48,7 +48,6 @@ type parquetBlock struct {
 	offsets   []int64
 	times     []int64 // microseconds
 	text      []byte  // of all columns
-	scratch   []byte
 }
 
 func newParquetBlock(mapping *pipelines.Columns, s *schema, current func() *schema) *parquetBlock {
