@@ -311,6 +311,9 @@ func (l *Log) rebuildEpochs() error {
 		}
 	}
 	l.epochs = h
+	if len(h) == 0 { // no file says the same
+		return nil
+	}
 	return writeEpochs(l.fs, filepath.Join(l.dir, LeaderEpochFile), h)
 }
 

@@ -49,7 +49,7 @@ func (l *Log) findInSegment(s *segment, lim readLimits, from, ms int64) (found *
 	if newest, _ := l.segmentMax(s); newest < ms {
 		return nil, nil
 	}
-	pos, err := l.positionOfTimestamp(s, ms, lim.size)
+	pos, err := l.positionOfTimestamp(s, ms, lim)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (l *Log) segmentMax(s *segment) (timestamp, offset int64) {
 
 // positionOfTimestamp is a position before which no batch has a timestamp of ms
 // or more: an entry of the time index tells the largest timestamp up to its batch.
-func (l *Log) positionOfTimestamp(s *segment, ms, size int64) (int64, error) {
+func (l *Log) positionOfTimestamp(s *segment, ms int64, lim readLimits) (int64, error) {
 	entry, ok, err := s.times.floor(ms)
 	if errors.Is(err, errIndex) {
 		if err = l.rebuildIndexes(s); err == nil {
@@ -83,7 +83,10 @@ func (l *Log) positionOfTimestamp(s *segment, ms, size int64) (int64, error) {
 	if err != nil || !ok {
 		return 0, err
 	}
-	return l.position(s, s.base+int64(entry.val), size)
+	if offset := s.base + int64(entry.val); offset < lim.end {
+		return l.position(s, offset, lim.size)
+	}
+	return lim.size, nil // the entry came after we looked: all before it are older
 }
 
 // findInBatch is the walker's batch's first record for which match holds.
