@@ -24,7 +24,7 @@ func deleteGroups(a *API, r *server.Request, req *kmsg.DeleteGroupsRequest) {
 		a.Groups.Delete(name, func(err error) {
 			resp.Groups[i].ErrorCode = groupErrorCode(err)
 			if err != nil {
-				resp.Groups[i].ErrorMessage = orNull(err.Error())
+				resp.Groups[i].ErrorMessage = nullable(err.Error())
 			}
 			if left.Add(-1) == 0 {
 				reply(r, resp)

@@ -11,11 +11,12 @@ import (
 	"github.com/sluice-io/sluice/broker/server"
 )
 
-// DescribeGroups, versions 0 to 6: from 3 with authorised operations, from 4 with instance ids, from 6 a group that does not exist is
-// GROUP_ID_NOT_FOUND with a message; before, it is Dead and no error.
+// DescribeGroups, versions 0 to 6: from 3 with authorised operations, from 4 with instance ids,
+// from 6 a group that does not exist is GROUP_ID_NOT_FOUND with a message; before, it is Dead and
+// no error.
 
-// groupOperations is what can be done with a group, as a bit for each of Kafka's ACL operations: read, delete,
-// describe, describe and alter configs. Without authorisation everybody may.
+// groupOperations is what can be done with a group, as a bit for each of Kafka's ACL operations:
+// read, delete, describe, describe and alter configs. Without authorisation everybody may.
 const groupOperations = 1<<3 | 1<<6 | 1<<8 | 1<<10 | 1<<11
 
 func describeGroups(a *API, _ *server.Request, req *kmsg.DescribeGroupsRequest) kmsg.Response {
@@ -28,7 +29,7 @@ func describeGroups(a *API, _ *server.Request, req *kmsg.DescribeGroupsRequest) 
 			g.ErrorCode = groupErrorCode(err)
 		case req.Version >= 6:
 			g.ErrorCode = groupErrorCode(err)
-			g.ErrorMessage = orNull(fmt.Sprintf("Group %s not found.", name))
+			g.ErrorMessage = nullable(fmt.Sprintf("Group %s not found.", name))
 		}
 		if req.IncludeAuthorizedOperations && err == nil {
 			g.AuthorizedOperations = groupOperations
@@ -44,7 +45,7 @@ func describedGroup(d group.Description) kmsg.DescribeGroupsResponseGroup {
 	g.AuthorizedOperations = math.MinInt32
 	for _, m := range d.Members {
 		out := kmsg.NewDescribeGroupsResponseGroupMember()
-		out.MemberID, out.InstanceID, out.ClientID, out.ClientHost = m.ID, orNull(m.InstanceID), m.ClientID, m.ClientHost
+		out.MemberID, out.InstanceID, out.ClientID, out.ClientHost = m.ID, nullable(m.InstanceID), m.ClientID, m.ClientHost
 		out.ProtocolMetadata, out.MemberAssignment = m.Metadata, m.Assignment
 		g.Members = append(g.Members, out)
 	}

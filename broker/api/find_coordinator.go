@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-io/sluice/broker/server"
 )
 
-// FindCoordinator, versions 0 to 6: from 1 with a key type, from 4 for several keys at once. 5 and 6 change nothing here (they
-// are for transactions and share groups).
+// FindCoordinator, versions 0 to 6: from 1 with a key type, from 4 for several keys at once. 5 and
+// 6 change nothing here (they are for transactions and share groups).
 
 // Key types of FindCoordinator.
 const (
@@ -56,14 +56,14 @@ func (a *API) coordinatorResponse(req *kmsg.FindCoordinatorRequest) kmsg.Respons
 	if req.Version < 4 {
 		p := a.placeCoordinator(req.CoordinatorType, req.CoordinatorKey)
 		resp.NodeID, resp.Host, resp.Port = p.broker.ID, p.broker.Host, p.broker.Port
-		resp.ErrorCode, resp.ErrorMessage = p.code(), orNull(p.message)
+		resp.ErrorCode, resp.ErrorMessage = p.code(), nullable(p.message)
 		return resp
 	}
 	for _, key := range req.CoordinatorKeys {
 		p := a.placeCoordinator(req.CoordinatorType, key)
 		c := kmsg.NewFindCoordinatorResponseCoordinator()
 		c.Key, c.NodeID, c.Host, c.Port = key, p.broker.ID, p.broker.Host, p.broker.Port
-		c.ErrorCode, c.ErrorMessage = p.code(), orNull(p.message)
+		c.ErrorCode, c.ErrorMessage = p.code(), nullable(p.message)
 		resp.Coordinators = append(resp.Coordinators, c)
 	}
 	return resp
@@ -100,7 +100,8 @@ func (a *API) placeCoordinator(kind int8, key string) coordinatorPlace {
 	return coordinatorPlace{nowhere, kerr.CoordinatorNotAvailable, "the group's partition of the offsets topic has no leader"}
 }
 
-// createOffsetsTopic makes the offsets topic with the settings that Kafka gives it. That it exists already is no error.
+// createOffsetsTopic makes the offsets topic with the settings that Kafka gives it. That it exists
+// already is no error.
 func (a *API) createOffsetsTopic() {
 	image := a.Image()
 	if image == nil {

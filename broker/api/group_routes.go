@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-io/sluice/broker/server"
 )
 
-// groupRoutes are the requests of consumer groups. Their kinds are also the order in which a consumer sends them.
+// groupRoutes are the requests of consumer groups. Their kinds are also the order in which a
+// consumer sends them.
 func groupRoutes() []route {
 	return []route{
 		{key: 10, min: 0, max: 6, handle: async(findCoordinator)},
@@ -76,12 +77,4 @@ func orEmpty(s *string) string {
 		return ""
 	}
 	return *s
-}
-
-// orNull is the string, or none for "".
-func orNull(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
 }

@@ -9,9 +9,10 @@ import (
 	"github.com/sluice-io/sluice/broker/server"
 )
 
-// JoinGroup, versions 0 to 9: from 1 with a rebalance timeout, from 4 a first join is given a member id to come back
-// with, from 5 with an instance id, from 7 the answer has the protocol type and may have no protocol, from 8 with a reason, from 9 a
-// leader may be told to skip the assignment.
+// JoinGroup, versions 0 to 9: from 1 with a rebalance timeout, from 4 a first join is given a
+// member id to come back with, from 5 with an instance id, from 7 the answer has the protocol type
+// and may have no protocol, from 8 with a reason, from 9 a leader may be told to skip the
+// assignment.
 
 func joinGroup(a *API, r *server.Request, req *kmsg.JoinGroupRequest) {
 	join := group.JoinRequest{
@@ -37,11 +38,11 @@ func joinGroup(a *API, r *server.Request, req *kmsg.JoinGroupRequest) {
 func joinResponse(res group.JoinResponse) kmsg.Response {
 	resp := kmsg.NewPtrJoinGroupResponse()
 	resp.ErrorCode, resp.Generation = groupErrorCode(res.Err), res.Generation
-	resp.ProtocolType, resp.Protocol = orNull(res.ProtocolType), orNull(res.Protocol)
+	resp.ProtocolType, resp.Protocol = nullable(res.ProtocolType), nullable(res.Protocol)
 	resp.LeaderID, resp.MemberID, resp.SkipAssignment = res.Leader, res.MemberID, res.SkipAssignment
 	for _, mem := range res.Members {
 		m := kmsg.NewJoinGroupResponseMember()
-		m.MemberID, m.InstanceID, m.ProtocolMetadata = mem.ID, orNull(mem.InstanceID), mem.Metadata
+		m.MemberID, m.InstanceID, m.ProtocolMetadata = mem.ID, nullable(mem.InstanceID), mem.Metadata
 		resp.Members = append(resp.Members, m)
 	}
 	return resp

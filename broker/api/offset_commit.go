@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-io/sluice/broker/server"
 )
 
-// OffsetCommit, versions 2 to 10: up to 4 with a retention of its own, from 6 with leader epochs, from 7 with an instance id, from 9
-// GROUP_ID_NOT_FOUND may be answered, from 10 topics come by id.
+// OffsetCommit, versions 2 to 10: up to 4 with a retention of its own, from 6 with leader epochs,
+// from 7 with an instance id, from 9 GROUP_ID_NOT_FOUND may be answered, from 10 topics come by id.
 
 func offsetCommit(a *API, r *server.Request, req *kmsg.OffsetCommitRequest) {
 	commit := group.CommitRequest{
@@ -38,9 +38,11 @@ func offsetCommit(a *API, r *server.Request, req *kmsg.OffsetCommitRequest) {
 	})
 }
 
-// planCommit fills the commit with the partitions of topics that exist. slots are their places in the response, in
-// the same order; the other places have their error already.
-func (a *API) planCommit(req *kmsg.OffsetCommitRequest, commit *group.CommitRequest) (resp *kmsg.OffsetCommitResponse, slots []*kmsg.OffsetCommitResponseTopicPartition) {
+// planCommit fills the commit with the partitions of topics that exist. slots are their places in
+// the response, in the same order; the other places have their error already.
+func (a *API) planCommit(req *kmsg.OffsetCommitRequest, commit *group.CommitRequest) (
+	resp *kmsg.OffsetCommitResponse, slots []*kmsg.OffsetCommitResponseTopicPartition,
+) {
 	resp = kmsg.NewPtrOffsetCommitResponse()
 	resp.Topics = make([]kmsg.OffsetCommitResponseTopic, len(req.Topics))
 	for i := range req.Topics {
@@ -64,7 +66,8 @@ func (a *API) planCommit(req *kmsg.OffsetCommitRequest, commit *group.CommitRequ
 	return resp, slots
 }
 
-// namedTopic finds a topic by its name, or by its id in the versions that have ids; or says with what error it is unknown.
+// namedTopic finds a topic by its name, or by its id in the versions that have ids; or says with
+// what error it is unknown.
 func (a *API) namedTopic(byID bool, name string, id cluster.TopicID) (*cluster.Topic, *kerr.Error) {
 	if byID {
 		return a.Image().TopicByID(id), kerr.UnknownTopicID

@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-io/sluice/broker/server"
 )
 
-// OffsetFetch, versions 1 to 10: up to 1 an error is told for each partition, from 2 for the group, and null topics mean all; from 5 with leader
-// epochs; from 7 require_stable (offsets of open transactions, of which there are none, would be refused); from 8 for several groups; from 9 with
+// OffsetFetch, versions 1 to 10: up to 1 an error is told for each partition, from 2 for the group,
+// and null topics mean all; from 5 with leader epochs; from 7 require_stable (offsets of open
+// transactions, of which there are none, would be refused); from 8 for several groups; from 9 with
 // the member; from 10 topics come by id.
 
 func offsetFetch(a *API, _ *server.Request, req *kmsg.OffsetFetchRequest) kmsg.Response {
@@ -57,8 +58,8 @@ func (a *API) singleFetchResponse(version int16, resp *kmsg.OffsetFetchResponse,
 	}
 }
 
-// fetchGroup answers for one group. A group that cannot be asked has no topics, but in the versions that
-// tell errors by partition.
+// fetchGroup answers for one group. A group that cannot be asked has no topics, but in the versions
+// that tell errors by partition.
 func (a *API) fetchGroup(version int16, g kmsg.OffsetFetchRequestGroup) kmsg.OffsetFetchResponseGroup {
 	resp := kmsg.NewOffsetFetchResponseGroup()
 	resp.Group = g.Group
@@ -82,9 +83,12 @@ func (a *API) fetchGroup(version int16, g kmsg.OffsetFetchRequestGroup) kmsg.Off
 	return resp
 }
 
-// planFetch fills the request with the partitions of topics that are known. wanted are their places in topics, in the
-// same order; a place whose topic is unknown has its error, or in the versions by name no offset.
-func (a *API) planFetch(version int16, g kmsg.OffsetFetchRequestGroup, fetch *group.FetchRequest) (topics []kmsg.OffsetFetchResponseGroupTopic, wanted []*kmsg.OffsetFetchResponseGroupTopicPartition) {
+// planFetch fills the request with the partitions of topics that are known. wanted are their places
+// in topics, in the same order; a place whose topic is unknown has its error, or in the versions by
+// name no offset.
+func (a *API) planFetch(version int16, g kmsg.OffsetFetchRequestGroup, fetch *group.FetchRequest) (
+	topics []kmsg.OffsetFetchResponseGroupTopic, wanted []*kmsg.OffsetFetchResponseGroupTopicPartition,
+) {
 	topics = make([]kmsg.OffsetFetchResponseGroupTopic, len(g.Topics))
 	for i, rt := range g.Topics {
 		out := &topics[i]
@@ -113,7 +117,8 @@ func fillOffset(p *kmsg.OffsetFetchResponseGroupTopicPartition, o group.Offset) 
 	p.Offset, p.LeaderEpoch, p.Metadata = o.Offset, o.LeaderEpoch, &o.Metadata
 }
 
-// allTopics lists every offset of a group. Topics that are no more have no id, and are left out where topics are told by id.
+// allTopics lists every offset of a group. Topics that are no more have no id, and are left out
+// where topics are told by id.
 func (a *API) allTopics(version int16, offsets []group.Offset) []kmsg.OffsetFetchResponseGroupTopic {
 	topics := []kmsg.OffsetFetchResponseGroupTopic{}
 	for _, o := range offsets {

@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-io/sluice/broker/server"
 )
 
-// SyncGroup, versions 0 to 5: from 3 with an instance id, from 5 with the protocol that the member believes in.
+// SyncGroup, versions 0 to 5: from 3 with an instance id, from 5 with the protocol that the member
+// believes in.
 
 func syncGroup(a *API, r *server.Request, req *kmsg.SyncGroupRequest) {
 	sync := group.SyncRequest{
@@ -20,7 +21,7 @@ func syncGroup(a *API, r *server.Request, req *kmsg.SyncGroupRequest) {
 	a.Groups.Sync(sync, func(res group.SyncResponse) {
 		resp := kmsg.NewPtrSyncGroupResponse()
 		resp.ErrorCode, resp.MemberAssignment = groupErrorCode(res.Err), res.Assignment
-		resp.ProtocolType, resp.Protocol = orNull(res.ProtocolType), orNull(res.Protocol)
+		resp.ProtocolType, resp.Protocol = nullable(res.ProtocolType), nullable(res.Protocol)
 		reply(r, resp)
 	})
 	r.ReleaseBody() // as in JoinGroup

@@ -1,15 +1,13 @@
-// Package coordinator holds what every coordinator shard shares, whatever it
-// coordinates: one writer over one partition of an internal topic, replayed
-// from that partition, timers in heap order, and answers that wait for the
-// high watermark.
+// Package coordinator holds what every coordinator shard shares, whatever it coordinates: one
+// writer over one partition of an internal topic, replayed from that partition, timers in heap
+// order, and answers that wait for the high watermark.
 //
 // # How a shard works
 //
-// A shard belongs to one partition and, while this broker leads it, to one
-// leadership of it. All of its state is a Machine, which does no I/O, starts no
-// goroutine and reads no clock: it is handed an input and the time, and says in
-// an Actions what to write and whom to answer. The Shard around it owns a
-// mutex, the partition's Log and one clock timer:
+// A shard belongs to one partition and, while this broker leads it, to one leadership of it. All of
+// its state is a Machine, which does no I/O, starts no goroutine and reads no clock: it is handed
+// an input and the time, and says in an Actions what to write and whom to answer. The Shard around
+// it owns a mutex, the partition's Log and one clock timer:
 //
 //	input -> Machine -> Actions{writes, replies}
 //	                      |         `-> run once the mutex is free
@@ -29,7 +27,6 @@
 //
 // # Locks
 //
-// The shard's mutex is taken before any lock of the Log. Replies run, and
-// Log.Await is called, without the mutex. Log may therefore call back from
-// any goroutine, also from within Await.
+// The shard's mutex is taken before any lock of the Log. Replies run, and Log.Await is called,
+// without the mutex. Log may therefore call back from any goroutine, also from within Await.
 package coordinator

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-io/sluice/internal/record"
 )
 
-// Machine is the state of a shard. Its methods run one at a time, do no I/O and
-// take the time as an argument.
+// Machine is the state of a shard. Its methods run one at a time, do no I/O and take the time as an
+// argument.
 type Machine interface {
 	// Replay applies one record of the log, at its offset. Records of control batches do not come
 	// here. An error stops the load: the shard stays unavailable in this leadership.
@@ -30,12 +30,11 @@ type Record struct {
 // Write is one batch to be appended, all or nothing.
 type Write struct {
 	Records []Record
-	// Appended is called when the batch is in the log and not yet
-	// committed. May be nil.
+	// Appended is called when the batch is in the log and not yet committed. May be nil.
 	Appended func()
-	// Done is called once: with nil when the high watermark has passed the batch;
-	// with an error when the append was refused, in which case nothing was written; with
-	// ErrNotLeader when the leadership ends first, in which case nobody knows and the Machine is about to be unloaded.
+	// Done is called once: with nil when the high watermark has passed the batch; with an error
+	// when the append was refused, in which case nothing was written; with ErrNotLeader when the
+	// leadership ends first, in which case nobody knows and the Machine is about to be unloaded.
 	// May be nil.
 	Done func(err error, now time.Time, out *Actions)
 }
@@ -52,8 +51,8 @@ func (a *Actions) Write(w Write) { a.writes = append(a.writes, w) }
 // Reply asks for f to be called when the shard's mutex is free.
 func (a *Actions) Reply(f func()) { a.replies = append(a.replies, f) }
 
-// Committed calls f when every write that was asked for up to now is committed, or with the error of the last one; at once when
-// none was asked for.
+// Committed calls f when every write that was asked for up to now is committed, or with the error
+// of the last one; at once when none was asked for.
 func (a *Actions) Committed(f func(err error)) {
 	if len(a.writes) == 0 {
 		a.Reply(func() { f(nil) })

@@ -31,8 +31,8 @@ func (s *Shard[M]) replay(term int64, part Log, m M) (end int64, err error) {
 	return end, nil
 }
 
-// current says whether the leadership that began a load still stands, so that a load that
-// has become void stops early.
+// current says whether the leadership that began a load still stands, so that a load that has
+// become void stops early.
 func (s *Shard[M]) current(term int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,8 +12,7 @@ import (
 
 // Limits of a shard.
 const (
-	// loadBytesMax is how much one read of a load asks for
-	// (Kafka's offsets.load.buffer.size).
+	// loadBytesMax is how much one read of a load asks for (Kafka's offsets.load.buffer.size).
 	loadBytesMax = 5 << 20
 	// batchBytesMaxDefault is the largest batch a shard writes (Kafka's max.message.bytes).
 	batchBytesMaxDefault = 1048588
@@ -105,8 +104,8 @@ func (s *Shard[M]) Do(f func(m M, now time.Time, out *Actions)) error {
 	return nil
 }
 
-// DoWhenActive runs an input now, or once the load that is going on has ended. It is dropped when this broker
-// does not lead the partition, or no longer when the load has ended.
+// DoWhenActive runs an input now, or once the load that is going on has ended. It is dropped when
+// this broker does not lead the partition, or no longer when the load has ended.
 func (s *Shard[M]) DoWhenActive(f func(m M, now time.Time, out *Actions)) {
 	s.mu.Lock()
 	if s.state == Loading {
@@ -132,8 +131,8 @@ func (s *Shard[M]) refusal() error {
 	}
 }
 
-// settle appends the writes of a pass, runs what follows from refused ones, and arms
-// the clock timer. It holds the mutex.
+// settle appends the writes of a pass, runs what follows from refused ones, and arms the clock
+// timer. It holds the mutex.
 func (s *Shard[M]) settle(r *round) {
 	r.log, r.term = s.part, s.term
 	for len(r.actions.writes) > 0 {
@@ -194,8 +193,8 @@ func (s *Shard[M]) finish(r *round) {
 	}
 }
 
-// committed runs the Dones of every write up to offset. The calls of Await may come in any
-// order and from any goroutine; the high watermark passes everything below at once.
+// committed runs the Dones of every write up to offset. The calls of Await may come in any order
+// and from any goroutine; the high watermark passes everything below at once.
 func (s *Shard[M]) committed(term, offset int64, err error) {
 	var r round
 	s.mu.Lock()
@@ -218,8 +217,8 @@ func (s *Shard[M]) committed(term, offset int64, err error) {
 	s.finish(&r)
 }
 
-// arm sets the clock timer to the machine's next deadline, if that is earlier than what is armed.
-// A timer that fires too early does no harm, so later deadlines leave it.
+// arm sets the clock timer to the machine's next deadline, if that is earlier than what is armed. A
+// timer that fires too early does no harm, so later deadlines leave it.
 func (s *Shard[M]) arm() {
 	at := s.machine.Deadline()
 	if at.IsZero() || (!s.wake.IsZero() && !at.Before(s.wake)) {
@@ -270,8 +269,9 @@ func (s *Shard[M]) unload(to State, why error, r *round) {
 	s.term++
 }
 
-// Resign ends the leadership: everyone who waits is answered with ErrNotLeader. A leader epoch below
-// the present one is ignored. -1 says that the partition is gone: epochs begin anew if it comes back.
+// Resign ends the leadership: everyone who waits is answered with ErrNotLeader. A leader epoch
+// below the present one is ignored. -1 says that the partition is gone: epochs begin anew if it
+// comes back.
 func (s *Shard[M]) Resign(epoch int32) {
 	var r round
 	s.mu.Lock()
@@ -283,9 +283,9 @@ func (s *Shard[M]) Resign(epoch int32) {
 	s.finish(&r)
 }
 
-// Elect begins a leadership: inputs are refused with ErrLoading from now on, and the caller must call load once, on a
-// goroutine of its own, which replays the log and makes the shard active. load is nil if the epoch is
-// old, or is the one the shard is active or loading in.
+// Elect begins a leadership: inputs are refused with ErrLoading from now on, and the caller must
+// call load once, on a goroutine of its own, which replays the log and makes the shard active. load
+// is nil if the epoch is old, or is the one the shard is active or loading in.
 func (s *Shard[M]) Elect(epoch int32, part Log) (load func()) {
 	var r round
 	s.mu.Lock()
@@ -300,8 +300,8 @@ func (s *Shard[M]) Elect(epoch int32, part Log) (load func()) {
 	return func() { s.load(term, part) }
 }
 
-// load replays the log without the mutex, waits until the high watermark has passed what was replayed,
-// and puts the machine in place.
+// load replays the log without the mutex, waits until the high watermark has passed what was
+// replayed, and puts the machine in place.
 func (s *Shard[M]) load(term int64, part Log) {
 	m := s.newMachine()
 	start := s.clock.Now()

@@ -42,8 +42,8 @@ func (ts *Timers) Deadline() time.Time {
 	return ts.heap[0].at
 }
 
-// Expire fires, and unsets, every timer due at now, earliest first. Timers that are set while it runs fire too
-// if they are due.
+// Expire fires, and unsets, every timer due at now, earliest first. Timers that are set while it
+// runs fire too if they are due.
 func (ts *Timers) Expire(now time.Time, out *Actions) {
 	for len(ts.heap) > 0 && !ts.heap[0].at.After(now) {
 		t := heap.Pop(&ts.heap).(*Timer)

@@ -244,14 +244,16 @@ func (c *cut) kill() {
 	}
 }
 
-// heal lets connections be made again. A client that is being closed tries until it has left its group.
+// heal lets connections be made again. A client that is being closed tries until it has left its
+// group.
 func (c *cut) heal() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.isCut = false
 }
 
-// Three members share a topic; one is killed, and the others take over its partitions after the session timeout, from what it had committed.
+// Three members share a topic; one is killed, and the others take over its partitions after the
+// session timeout, from what it had committed.
 func TestGroupSurvivesItsMembers(t *testing.T) {
 	for name, balancer := range map[string]kgo.GroupBalancer{
 		"range": kgo.RangeBalancer(), "cooperative": kgo.CooperativeStickyBalancer(),
@@ -567,7 +569,8 @@ func checkAnswer(t *testing.T, version int16, resp kmsg.Response) {
 	}
 }
 
-// Kafka's own tool reads what is in the offsets topic, and its administration tool works on the groups.
+// Kafka's own tool reads what is in the offsets topic, and its administration tool works on the
+// groups.
 func TestKafkaToolsReadGroups(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a Java virtual machine")
@@ -616,7 +619,8 @@ func groupTool(t *testing.T, n *node, args ...string) string {
 		append([]string{"--bootstrap-server", n.Addr()}, args...)...))
 }
 
-// The clients that are not written in Go consume as members of groups, commit, and go on from there.
+// The clients that are not written in Go consume as members of groups, commit, and go on from
+// there.
 func TestOtherClientsUseGroups(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a Java virtual machine")
@@ -625,7 +629,7 @@ func TestOtherClientsUseGroups(t *testing.T) {
 	for name, consumer := range map[string]func(n *node, topic string) *exec.Cmd{
 		"Java": func(n *node, topic string) *exec.Cmd {
 			return testenv.KafkaTool(t, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", n.Addr(),
-				"--topic", topic, "--group", "g", "--from-beginning", "--max-messages", fmt.Sprint(total), "--timeout-ms", "20000")
+				"--topic", topic, "--group", "g", "--from-beginning", "--max-messages", fmt.Sprint(total), "--timeout-ms", "60000")
 		},
 		"librdkafka": func(n *node, topic string) *exec.Cmd {
 			return exec.CommandContext(t.Context(), testenv.Kcat(t), "-b", n.Addr(), "-G", "g", "-X", "auto.offset.reset=earliest",

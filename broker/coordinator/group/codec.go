@@ -23,7 +23,8 @@ const (
 	groupValueVersionsMax  = 4
 )
 
-// CorruptRecordError says that a record of the offsets topic does not have the layout that its version tells.
+// CorruptRecordError says that a record of the offsets topic does not have the layout that its
+// version tells.
 type CorruptRecordError struct {
 	What   string // what was being read
 	Reason error

@@ -166,7 +166,8 @@ func FuzzDecode(f *testing.F) {
 }
 
 func TestPartitionFor(t *testing.T) {
-	// From Java: Utils.abs(group.hashCode()) % partitions. The hash of the fourth is the smallest integer.
+	// From Java: Utils.abs(group.hashCode()) % partitions. The hash of the fourth is the smallest
+	// integer.
 	for _, tc := range []struct {
 		group    string
 		of50, of int32

@@ -2,8 +2,8 @@ package group
 
 import "time"
 
-// Config sets the limits of the group coordinator. Names in brackets are Kafka's. The zero value
-// of every field but InitialRebalanceDelay means Kafka's default.
+// Config sets the limits of the group coordinator. Names in brackets are Kafka's. The zero value of
+// every field but InitialRebalanceDelay means Kafka's default.
 type Config struct {
 	// InitialRebalanceDelay is how long the first rebalance of an empty group waits for more
 	// members [group.initial.rebalance.delay.ms, 3000]. Zero means no delay; see DefaultConfig.
@@ -15,7 +15,8 @@ type Config struct {
 	MembersMax int
 	// OffsetMetadataBytesMax is the longest metadata of a commit [offset.metadata.max.bytes, 4096].
 	OffsetMetadataBytesMax int
-	// OffsetsRetention is how long offsets of a group without members are kept [offsets.retention.minutes, 10080].
+	// OffsetsRetention is how long offsets of a group without members are kept
+	// [offsets.retention.minutes, 10080].
 	OffsetsRetention time.Duration
 	// RetentionCheckInterval is how often expired offsets are looked for
 	// [offsets.retention.check.interval.ms, 600000].

@@ -18,9 +18,9 @@ import (
 // Coordinator serves the groups whose partitions of the offsets topic this broker leads: one shard
 // for each partition. It is safe for concurrent use.
 //
-// The broker tells it of the cluster through SetPartitions, Elect, Resign and TopicsDeleted. Answers
-// come through a function: at once on the caller's goroutine where nothing has to be waited for,
-// later from any goroutine otherwise. A function is called exactly once.
+// The broker tells it of the cluster through SetPartitions, Elect, Resign and TopicsDeleted.
+// Answers come through a function: at once on the caller's goroutine where nothing has to be waited
+// for, later from any goroutine otherwise. A function is called exactly once.
 type Coordinator struct {
 	log     *slog.Logger
 	clock   coordinator.Clock
@@ -47,8 +47,8 @@ func New(log *slog.Logger, reg prometheus.Registerer, clock coordinator.Clock, c
 	}
 }
 
-// PartitionFor returns the partition of the offsets topic that holds a group: the absolute value of Java's
-// String.hashCode, with the smallest integer as 0, modulo the partitions.
+// PartitionFor returns the partition of the offsets topic that holds a group: the absolute value of
+// Java's String.hashCode, with the smallest integer as 0, modulo the partitions.
 func PartitionFor(group string, partitions int32) int32 {
 	var h int32
 	for _, unit := range utf16.Encode([]rune(group)) {
@@ -60,17 +60,17 @@ func PartitionFor(group string, partitions int32) int32 {
 	return max(h, -h) % partitions
 }
 
-// SetPartitions says how many partitions the offsets topic has; 0 while it does not exist. The number of an
-// existing topic must not change: groups would be looked for in the wrong partitions.
+// SetPartitions says how many partitions the offsets topic has; 0 while it does not exist. The
+// number of an existing topic must not change: groups would be looked for in the wrong partitions.
 func (c *Coordinator) SetPartitions(n int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.partitions = n
 }
 
-// Elect begins the leadership of a partition of the offsets topic in a leader epoch: it answers ErrLoading until
-// part is replayed. It returns at once. An epoch that is older than what is known is ignored, and so is one that
-// is already led.
+// Elect begins the leadership of a partition of the offsets topic in a leader epoch: it answers
+// ErrLoading until part is replayed. It returns at once. An epoch that is older than what is known
+// is ignored, and so is one that is already led.
 func (c *Coordinator) Elect(partition, epoch int32, part coordinator.Log) {
 	load := c.shardOf(partition).Elect(epoch, part)
 	if load == nil {
@@ -102,7 +102,8 @@ func (c *Coordinator) Close() {
 	c.loading.Wait()
 }
 
-// TopicsDeleted removes the committed offsets of deleted topics from every group of this coordinator.
+// TopicsDeleted removes the committed offsets of deleted topics from every group of this
+// coordinator.
 func (c *Coordinator) TopicsDeleted(topics ...string) {
 	for _, s := range c.allShards() {
 		s.DoWhenActive(func(m *machine, _ time.Time, out *coordinator.Actions) { m.topicsDeleted(topics, out) })

@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-io/sluice/broker/coordinator"
 )
 
-// What a request about groups can be refused with. The names follow Kafka's error codes; package api maps them.
+// What a request about groups can be refused with. The names follow Kafka's error codes; package
+// api maps them.
 var (
 	// ErrNotCoordinator: another broker leads the group's partition.
 	ErrNotCoordinator = coordinator.ErrNotLeader

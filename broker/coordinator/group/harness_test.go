@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-io/sluice/internal/record"
 )
 
-// virtualClock is a clock that stands still until it is advanced. Functions run on the advancing goroutine.
+// virtualClock is a clock that stands still until it is advanced. Functions run on the advancing
+// goroutine.
 type virtualClock struct {
 	mu     sync.Mutex
 	now    time.Time
@@ -346,8 +347,8 @@ func oneCommit(group, member string, generation int32, offset int64) CommitReque
 	}
 }
 
-// stableGroup makes a group of dynamic members, all with the same request, and returns their ids, the leader first,
-// and the generation.
+// stableGroup makes a group of dynamic members, all with the same request, and returns their ids,
+// the leader first, and the generation.
 func (f *fixture) stableGroup(req JoinRequest, members int) (ids []string, generation int32) {
 	f.Helper()
 	waits := make([]*waiting[JoinResponse], members)
@@ -369,7 +370,8 @@ func (f *fixture) awaitingDelay(waits []*waiting[JoinResponse]) bool {
 	return f.c.cfg.InitialRebalanceDelay > 0 && len(waits[0].answers) == 0
 }
 
-// syncAll lets every member ask for its assignment, the leader (the first) last: its id in bytes is what each is given.
+// syncAll lets every member ask for its assignment, the leader (the first) last: its id in bytes is
+// what each is given.
 func (f *fixture) syncAll(group string, ids []string, generation int32) {
 	f.Helper()
 	waits := make([]*waiting[SyncResponse], len(ids))

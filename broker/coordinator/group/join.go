@@ -26,8 +26,8 @@ func (m *machine) join(req JoinRequest, now time.Time, out *coordinator.Actions,
 	}
 }
 
-// admit finds the group of a join, and checks what does not depend on who joins. Only a member without an
-// id can make a group: one with an id of a group that is gone has to begin anew.
+// admit finds the group of a join, and checks what does not depend on who joins. Only a member
+// without an id can make a group: one with an id of a group that is gone has to begin anew.
 func (m *machine) admit(in step, req *JoinRequest) (*group, error) {
 	if req.SessionTimeout < m.cfg.SessionTimeoutMin || req.SessionTimeout > m.cfg.SessionTimeoutMax {
 		return nil, ErrInvalidSessionTimeout
@@ -54,8 +54,8 @@ func (m *machine) admit(in step, req *JoinRequest) (*group, error) {
 	return g, nil
 }
 
-// hasRoom says whether the group takes the member. While it prepares a rebalance the joins that wait count, not the
-// members: so a group that is over its size loses those who come last.
+// hasRoom says whether the group takes the member. While it prepares a rebalance the joins that
+// wait count, not the members: so a group that is over its size loses those who come last.
 func (m *machine) hasRoom(g *group, memberID string) bool {
 	mem := g.byID[memberID]
 	switch g.state {
@@ -135,13 +135,14 @@ func (m *machine) joinKnown(in step, g *group, req JoinRequest, answer func(Join
 		m.rebalanceOrComplete(in, g, "member "+mem.id+" rejoins: "+req.Reason)
 		return
 	}
-	// It did not get the answer to its last join, or has nothing new to say: it gets the present generation.
+	// It did not get the answer to its last join, or has nothing new to say: it gets the present
+	// generation.
 	resp := g.joinResponse(mem)
 	in.out.Reply(func() { answer(resp) })
 }
 
-// rejoinChanges says whether a rejoin needs a rebalance. In a stable group the leader may ask for one just so: the
-// topics may have changed.
+// rejoinChanges says whether a rejoin needs a rebalance. In a stable group the leader may ask for
+// one just so: the topics may have changed.
 func (m *machine) rejoinChanges(g *group, mem *member, req JoinRequest) bool {
 	return g.state == preparingRebalance ||
 		g.state == stable && g.leader == mem.id ||
@@ -184,8 +185,8 @@ func (g *group) joinResponse(mem *member) JoinResponse {
 	return resp
 }
 
-// replaceStatic lets a restarted static member take its old place, without a rebalance if the group is stable and
-// would choose the same protocol again.
+// replaceStatic lets a restarted static member take its old place, without a rebalance if the group
+// is stable and would choose the same protocol again.
 func (m *machine) replaceStatic(in step, g *group, mem *member, id string, req JoinRequest, answer func(JoinResponse)) {
 	m.log.Info("a static member came back", "group", g.id, "instance", req.InstanceID, "old", mem.id, "new", id)
 	before := *mem
@@ -205,8 +206,8 @@ func (m *machine) replaceStatic(in step, g *group, mem *member, id string, req J
 	}
 }
 
-// storeReplacement writes the group with a static member's new id, and answers its join when that is stored. If
-// it cannot be, the member is who it was.
+// storeReplacement writes the group with a static member's new id, and answers its join when that
+// is stored. If it cannot be, the member is who it was.
 func (m *machine) storeReplacement(in step, g *group, mem *member, before member, leader string, canSkip bool) {
 	id := mem.id
 	m.writeGroup(in, g, g.assignments(), func(in step, err error) {
@@ -226,7 +227,8 @@ func (m *machine) storeReplacement(in step, g *group, mem *member, before member
 		resp := g.joinResponse(mem)
 		resp.SkipAssignment = canSkip && g.leader == id
 		if !canSkip {
-			// A client that does not know of skipping would assign anew if it were told that it leads.
+			// A client that does not know of skipping would assign anew if it were told that it
+			// leads.
 			resp.Leader, resp.Members = leader, nil
 		}
 		mem.answerJoin(in.out, g, resp)

@@ -134,7 +134,8 @@ func TestProtocolIsElected(t *testing.T) {
 	}
 }
 
-// The first rebalance waits for the delay, again for each newcomer, and at most for the rebalance timeout.
+// The first rebalance waits for the delay, again for each newcomer, and at most for the rebalance
+// timeout.
 func TestInitialRebalanceDelay(t *testing.T) {
 	f := newFixture(t, Config{InitialRebalanceDelay: 3 * time.Second})
 	req := joinRequest("g")

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-io/sluice/internal/record"
 )
 
-// newMemberJoinTimeout is how long a new member's join may wait before the member is dropped: it has no id
-// yet with which it could keep a session (group.new.member.join.timeout.ms).
+// newMemberJoinTimeout is how long a new member's join may wait before the member is dropped: it
+// has no id yet with which it could keep a session (group.new.member.join.timeout.ms).
 const newMemberJoinTimeout = 5 * time.Minute
 
 // machine holds every group of one partition. It is a coordinator.Machine: not safe for concurrent
@@ -107,7 +107,8 @@ func (m *machine) Unload(err error, out *coordinator.Actions) {
 	}
 }
 
-// groupIDs returns the names of all groups, sorted, so that what is decided for many of them is always decided in the same order.
+// groupIDs returns the names of all groups, sorted, so that what is decided for many of them is
+// always decided in the same order.
 func (m *machine) groupIDs() []string { return slices.Sorted(maps.Keys(m.groups)) }
 
 // ensureGroup returns the group, an empty one without a protocol if there was none.
@@ -120,8 +121,8 @@ func (m *machine) ensureGroup(id string, now time.Time) *group {
 	return g
 }
 
-// dropIfBlank forgets a group that says nothing: no record of it is in the log, nobody is or is about to be in
-// it, no offset is kept.
+// dropIfBlank forgets a group that says nothing: no record of it is in the log, nobody is or is
+// about to be in it, no offset is kept.
 func (m *machine) dropIfBlank(g *group) {
 	if g.state == empty && !g.persisted && len(g.pendingJoin) == 0 && len(g.offsets) == 0 && m.groups[g.id] == g {
 		m.remove(g)

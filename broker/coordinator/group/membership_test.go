@@ -78,7 +78,8 @@ func TestStaticMemberNeedNotRejoin(t *testing.T) {
 	}
 }
 
-// When nobody rejoins, static members are waited for until their sessions end, and then the group is empty.
+// When nobody rejoins, static members are waited for until their sessions end, and then the group
+// is empty.
 func TestNobodyRejoins(t *testing.T) {
 	f := newFixture(t, Config{InitialRebalanceDelay: time.Second})
 	req := staticRequest("a")

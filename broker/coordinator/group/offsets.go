@@ -87,7 +87,8 @@ func (o offsets) places(keep func(topic string, partition int32, s *slot) bool) 
 	return all
 }
 
-// unchanged says whether the slot still is as it was when the place was taken, with nothing on its way.
+// unchanged says whether the slot still is as it was when the place was taken, with nothing on its
+// way.
 func (o offsets) unchanged(p place) bool {
 	s := o[p.topic][p.partition]
 	return s != nil && s.value == p.value && s.pending == 0
@@ -123,7 +124,8 @@ func (m *machine) commit(req CommitRequest, now time.Time, out *coordinator.Acti
 	out.Write(w)
 }
 
-// checkCommit says whether the commit is allowed. An unknown group is made for a consumer that does not use groups.
+// checkCommit says whether the commit is allowed. An unknown group is made for a consumer that does
+// not use groups.
 func (m *machine) checkCommit(req CommitRequest, now time.Time) (*group, error) {
 	g := m.groups[req.Group]
 	if g == nil {
@@ -153,8 +155,8 @@ func (m *machine) checkCommit(req CommitRequest, now time.Time) (*group, error) 
 	return g, nil
 }
 
-// commitWrite makes the write of a commit: one record for each offset that is in order; resp gets the
-// errors of the others.
+// commitWrite makes the write of a commit: one record for each offset that is in order; resp gets
+// the errors of the others.
 func (m *machine) commitWrite(g *group, req CommitRequest, now time.Time, resp *CommitResponse) coordinator.Write {
 	var w coordinator.Write
 	var stored []Commit
@@ -223,8 +225,8 @@ func (m *machine) fetch(req FetchRequest) []Offset {
 	return found
 }
 
-// otherTopic says whether two topic ids are known and different: the offset is of a topic that was deleted and
-// made again under its name.
+// otherTopic says whether two topic ids are known and different: the offset is of a topic that was
+// deleted and made again under its name.
 func otherTopic(a, b [16]byte) bool {
 	return a != b && a != [16]byte{} && b != [16]byte{}
 }

@@ -12,7 +12,8 @@ import (
 // simPartitions is how many partitions the members of the simulation share out.
 const simPartitions = 6
 
-// simulation is a group whose members join, work, pause, die and come back at random, on a coordinator that is killed at random.
+// simulation is a group whose members join, work, pause, die and come back at random, on a
+// coordinator that is killed at random.
 type simulation struct {
 	*fixture
 	rng     *rand.Rand
@@ -107,7 +108,8 @@ func (s *simulation) step() {
 	s.check()
 }
 
-// crash kills the coordinator; another takes over. What was appended and not yet committed is lost or not.
+// crash kills the coordinator; another takes over. What was appended and not yet committed is lost
+// or not.
 func (s *simulation) crash() {
 	end := s.log.hw
 	if end == s.log.end {

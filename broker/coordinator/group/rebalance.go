@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// rebalanceOrComplete begins a rebalance, or, if one is being prepared, ends its first phase when nobody is missing.
+// rebalanceOrComplete begins a rebalance, or, if one is being prepared, ends its first phase when
+// nobody is missing.
 func (m *machine) rebalanceOrComplete(in step, g *group, reason string) {
 	if g.canRebalance() {
 		m.prepareRebalance(in, g, reason)
@@ -17,8 +18,8 @@ func (m *machine) rebalanceOrComplete(in step, g *group, reason string) {
 	}
 }
 
-// prepareRebalance asks every member to rejoin. Those who wait for an assignment are told so at once, the others with their
-// next heartbeat.
+// prepareRebalance asks every member to rejoin. Those who wait for an assignment are told so at
+// once, the others with their next heartbeat.
 func (m *machine) prepareRebalance(in step, g *group, reason string) {
 	if g.state == completingRebalance {
 		for _, mem := range g.members {
@@ -45,8 +46,8 @@ func (m *machine) prepareRebalance(in step, g *group, reason string) {
 	}
 }
 
-// waitForMore holds the first rebalance of an empty group for a delay, and again as long as members keep coming
-// and the rebalance timeout leaves time.
+// waitForMore holds the first rebalance of an empty group for a delay, and again as long as members
+// keep coming and the rebalance timeout leaves time.
 func (m *machine) waitForMore(in step, g *group, delay, remaining time.Duration) {
 	m.setTimer(&g.joinTimer, in.now.Add(delay), func(in step) {
 		if !g.newMemberAdded || remaining == 0 {
@@ -65,8 +66,8 @@ func (m *machine) completeJoinIfAllJoined(in step, g *group) {
 	}
 }
 
-// completeJoin begins the next generation with those who have joined. Static members keep their place until their session
-// ends, also when they have not.
+// completeJoin begins the next generation with those who have joined. Static members keep their
+// place until their session ends, also when they have not.
 func (m *machine) completeJoin(in step, g *group) {
 	m.timers.Stop(&g.joinTimer)
 	m.dropNotJoined(g)
@@ -102,8 +103,8 @@ func (m *machine) dropNotJoined(g *group) {
 	}
 }
 
-// storeEmpty writes that a group has become empty. If that fails, the last generation would come back after a
-// failover, and time out.
+// storeEmpty writes that a group has become empty. If that fails, the last generation would come
+// back after a failover, and time out.
 func (m *machine) storeEmpty(in step, g *group) {
 	m.log.Info("group is empty", "group", g.id, "generation", g.generation)
 	m.writeGroup(in, g, nil, func(_ step, err error) {
@@ -138,8 +139,8 @@ func (m *machine) setSession(in step, g *group, mem *member, timeout time.Durati
 	m.setTimer(&mem.session, in.now.Add(timeout), func(in step) { m.sessionExpired(in, g, mem) })
 }
 
-// sessionExpired takes out a member that was silent for too long. One whose request waits here is not silent; its session begins anew when
-// it is answered.
+// sessionExpired takes out a member that was silent for too long. One whose request waits here is
+// not silent; its session begins anew when it is answered.
 func (m *machine) sessionExpired(in step, g *group, mem *member) {
 	if mem.satisfied() {
 		return

@@ -28,8 +28,8 @@ func (m *machine) delete(id string, out *coordinator.Actions, answer func(error)
 	})
 }
 
-// removeGroup takes a group and its last offsets away. Until that is committed the group is dead, so that nothing
-// that is decided in the meantime can outlive it in the log.
+// removeGroup takes a group and its last offsets away. Until that is committed the group is dead,
+// so that nothing that is decided in the meantime can outlive it in the log.
 func (m *machine) removeGroup(g *group, places []place, out *coordinator.Actions, done func(error, *coordinator.Actions)) {
 	g.state = dead
 	m.removeOffsets(g, places, []coordinator.Record{groupTombstone(g.id)}, out, func(err error, out *coordinator.Actions) {
@@ -42,9 +42,11 @@ func (m *machine) removeGroup(g *group, places []place, out *coordinator.Actions
 	})
 }
 
-// removeOffsets writes tombstones for the places of a group, in batches one after the other, and last the given
-// records. A refused batch ends it: what is left stays until it is tried again.
-func (m *machine) removeOffsets(g *group, places []place, last []coordinator.Record, out *coordinator.Actions, done func(error, *coordinator.Actions)) {
+// removeOffsets writes tombstones for the places of a group, in batches one after the other, and
+// last the given records. A refused batch ends it: what is left stays until it is tried again.
+func (m *machine) removeOffsets(
+	g *group, places []place, last []coordinator.Record, out *coordinator.Actions, done func(error, *coordinator.Actions),
+) {
 	chunk, rest := places, places[len(places):]
 	if len(places) > tombstonesMax {
 		chunk, rest = places[:tombstonesMax], places[tombstonesMax:]
@@ -104,8 +106,8 @@ func (m *machine) armSweep(now time.Time) {
 	})
 }
 
-// expireOffsets removes a group's offsets that are past their retention, and the group itself if it is empty
-// and nothing is left.
+// expireOffsets removes a group's offsets that are past their retention, and the group itself if it
+// is empty and nothing is left.
 func (m *machine) expireOffsets(in step, g *group) {
 	if g.state == dead {
 		return
@@ -129,9 +131,9 @@ func (m *machine) expireOffsets(in step, g *group) {
 	}
 }
 
-// expired says whether an offset is past its retention (KIP-211). That of a group's member counts from when
-// the group became empty; that of a consumer without a group, and of a topic that a stable group of consumers no longer
-// subscribes to, from its commit. All others stay.
+// expired says whether an offset is past its retention (KIP-211). That of a group's member counts
+// from when the group became empty; that of a consumer without a group, and of a topic that a
+// stable group of consumers no longer subscribes to, from its commit. All others stay.
 func (m *machine) expired(g *group, topic string, s *slot, now time.Time) bool {
 	if s.value == nil || s.pending > 0 {
 		return false

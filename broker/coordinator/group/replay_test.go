@@ -14,8 +14,9 @@ import (
 	"github.com/sluice-io/sluice/internal/record"
 )
 
-// durableState is what of a coordinator's state must be in its log: every offset, and every group that is not just
-// rebalancing. Times of states differ by the time that the write took, and are left out.
+// durableState is what of a coordinator's state must be in its log: every offset, and every group
+// that is not just rebalancing. Times of states differ by the time that the write took, and are
+// left out.
 type durableState struct {
 	offsets string
 	groups  map[string]string
@@ -55,8 +56,8 @@ func (f *fixture) replayed(log *memLog) durableState {
 	return f.durable(c)
 }
 
-// wantReplay replays the first records of the log and compares that with the state there was after them. A group that was
-// rebalancing then comes back as it was before.
+// wantReplay replays the first records of the log and compares that with the state there was after
+// them. A group that was rebalancing then comes back as it was before.
 func (f *fixture) wantReplay(end int64, want durableState) {
 	f.Helper()
 	got := f.replayed(f.log.prefix(end))
@@ -113,7 +114,8 @@ func TestCrashAtAnyRecord(t *testing.T) {
 	}
 }
 
-// Until it has replayed its log, and the high watermark has passed what it found, a coordinator says that it is loading.
+// Until it has replayed its log, and the high watermark has passed what it found, a coordinator
+// says that it is loading.
 func TestLoadingRefusesEverything(t *testing.T) {
 	f := newFixture(t, Config{})
 	ids, gen := f.stableGroup(joinRequest("g"), 1)
@@ -163,7 +165,8 @@ func TestMembersGoOnAfterAMove(t *testing.T) {
 	f.wantErr("who did", f.heartbeat("g", ids[0], gen), ErrRebalanceInProgress)
 }
 
-// What the high watermark had not passed when the leadership ended is gone, and nobody was told that it is stored.
+// What the high watermark had not passed when the leadership ended is gone, and nobody was told
+// that it is stored.
 func TestUncommittedIsThrownAway(t *testing.T) {
 	f := newFixture(t, Config{InitialRebalanceDelay: time.Second})
 	ids, gen := f.stableGroup(joinRequest("g"), 1)

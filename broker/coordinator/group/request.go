@@ -2,7 +2,8 @@ package group
 
 import "time"
 
-// Protocol is one way of assigning partitions that a member offers, with what it says to the leader.
+// Protocol is one way of assigning partitions that a member offers, with what it says to the
+// leader.
 type Protocol struct {
 	Name     string
 	Metadata []byte
@@ -15,13 +16,14 @@ type JoinRequest struct {
 	InstanceID string // empty: a dynamic member (KIP-345)
 	ClientID   string
 	ClientHost string
-	// SessionTimeout is how long the member may be silent, RebalanceTimeout how long it may take
-	// to rejoin.
+	// SessionTimeout is how long the member may be silent, RebalanceTimeout how long it may take to
+	// rejoin.
 	SessionTimeout, RebalanceTimeout time.Duration
 	ProtocolType                     string
 	Protocols                        []Protocol // in the member's order of preference
 	Reason                           string     // why it joins (KIP-800); for the log
-	// RequireMemberID: a first join is answered with ErrMemberIDRequired and an id (KIP-394; version 4 and later).
+	// RequireMemberID: a first join is answered with ErrMemberIDRequired and an id (KIP-394;
+	// version 4 and later).
 	RequireMemberID bool
 	// CanSkipAssignment: the member understands that it is leader without having to assign
 	// (KIP-814; version 9 and later).
@@ -84,7 +86,8 @@ type LeaveRequest struct {
 	Members []LeavingMember
 }
 
-// LeaveResponse answers a LeaveRequest: an error for the group, or one (or nil) for each member in the order of the request.
+// LeaveResponse answers a LeaveRequest: an error for the group, or one (or nil) for each member in
+// the order of the request.
 type LeaveResponse struct {
 	Err     error
 	Members []error
@@ -100,25 +103,26 @@ type Commit struct {
 	Metadata    string
 }
 
-// CommitRequest stores offsets. Generation -1 without a member comes from a consumer that does not use groups, or from an
-// administrator.
+// CommitRequest stores offsets. Generation -1 without a member comes from a consumer that does not
+// use groups, or from an administrator.
 type CommitRequest struct {
 	Group, MemberID, InstanceID string
 	Generation                  int32
-	// Retention is how long this commit is kept, from now; 0 means the broker's setting
-	// (versions 2 to 4).
+	// Retention is how long this commit is kept, from now; 0 means the broker's setting (versions 2
+	// to 4).
 	Retention time.Duration
 	Commits   []Commit
 }
 
-// CommitResponse answers a CommitRequest: an error for all, or one (or nil) for each commit in the order of the request.
+// CommitResponse answers a CommitRequest: an error for all, or one (or nil) for each commit in the
+// order of the request.
 type CommitResponse struct {
 	Err     error
 	Commits []error
 }
 
-// Partition names a partition of a topic. With a TopicID, offsets that were committed to an earlier topic of
-// the same name are not found.
+// Partition names a partition of a topic. With a TopicID, offsets that were committed to an earlier
+// topic of the same name are not found.
 type Partition struct {
 	Topic     string
 	TopicID   [16]byte // zero: not known
@@ -151,7 +155,8 @@ type Listing struct {
 	Group, ProtocolType, State string
 }
 
-// MemberDescription tells of one member. Metadata and Assignment are empty while the group rebalances.
+// MemberDescription tells of one member. Metadata and Assignment are empty while the group
+// rebalances.
 type MemberDescription struct {
 	ID, InstanceID, ClientID, ClientHost string
 	Metadata, Assignment                 []byte

@@ -66,15 +66,15 @@ func (c *Coordinator) Commit(req CommitRequest, answer func(CommitResponse)) {
 	}
 }
 
-// Offsets returns committed offsets: all of the group's in order of topic and partition, or those that were asked for, with
-// offset -1 where there is none. A group that does not exist has none.
+// Offsets returns committed offsets: all of the group's in order of topic and partition, or those
+// that were asked for, with offset -1 where there is none. A group that does not exist has none.
 func (c *Coordinator) Offsets(req FetchRequest) (offsets []Offset, err error) {
 	err = c.do(req.Group, func(m *machine, _ time.Time, _ *coordinator.Actions) { offsets = m.fetch(req) })
 	return offsets, err
 }
 
-// List returns the groups of every partition that this broker leads, in no order. ErrLoading comes with the groups
-// of the other partitions while one loads.
+// List returns the groups of every partition that this broker leads, in no order. ErrLoading comes
+// with the groups of the other partitions while one loads.
 func (c *Coordinator) List() (all []Listing, err error) {
 	for _, s := range c.allShards() {
 		if state, _ := s.State(); state == coordinator.Loading {
@@ -103,7 +103,8 @@ func (c *Coordinator) Delete(group string, answer func(error)) {
 	}
 }
 
-// Views returns every group of this coordinator with its committed offsets, by partition, then by name.
+// Views returns every group of this coordinator with its committed offsets, by partition, then by
+// name.
 func (c *Coordinator) Views() (all []View) {
 	for _, s := range c.allShards() {
 		_ = s.Do(func(m *machine, _ time.Time, _ *coordinator.Actions) { all = m.views(all) }) // as in List

@@ -26,11 +26,12 @@ func (s state) String() string {
 	return [...]string{"Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"}[s]
 }
 
-// consumerProtocol is the protocol type of consumers, whose metadata says what topics they subscribe to.
+// consumerProtocol is the protocol type of consumers, whose metadata says what topics they
+// subscribe to.
 const consumerProtocol = "consumer"
 
-// group is one group. Its members are kept in the order in which they came, so that decisions
-// are the same in every run.
+// group is one group. Its members are kept in the order in which they came, so that decisions are
+// the same in every run.
 type group struct {
 	id                     string
 	state, previous        state
@@ -106,7 +107,8 @@ func (g *group) add(mem *member, protocolType string) {
 	delete(g.pendingJoin, mem.id)
 }
 
-// remove takes a member out; if it led, the longest-standing one leads. The caller stops its session and has answered it.
+// remove takes a member out; if it led, the longest-standing one leads. The caller stops its
+// session and has answered it.
 func (g *group) remove(mem *member) {
 	g.members = slices.DeleteFunc(g.members, func(other *member) bool { return other == mem })
 	delete(g.byID, mem.id)
@@ -126,7 +128,8 @@ func (g *group) remove(mem *member) {
 	}
 }
 
-// replaceStatic gives a static member's place to a new member id. Whoever waits under the old one is fenced.
+// replaceStatic gives a static member's place to a new member id. Whoever waits under the old one
+// is fenced.
 func (g *group) replaceStatic(mem *member, newID string, out *coordinator.Actions) {
 	mem.answerJoin(out, g, joinRefused(mem.id, ErrFencedInstance))
 	mem.answerSync(out, SyncResponse{Err: ErrFencedInstance})
@@ -151,8 +154,8 @@ func (g *group) update(mem *member, protocols []Protocol, rebalance, session tim
 	mem.rebalanceTimeout, mem.sessionTimeout = rebalance, session
 }
 
-// awaitJoin keeps the answer of a join until the next generation begins. A join that waited before under the same member id comes from a
-// connection that was given up: it is told to try again.
+// awaitJoin keeps the answer of a join until the next generation begins. A join that waited before
+// under the same member id comes from a connection that was given up: it is told to try again.
 func (g *group) awaitJoin(mem *member, answer func(JoinResponse), out *coordinator.Actions) {
 	mem.answerJoin(out, g, joinRefused(mem.id, ErrRebalanceInProgress))
 	mem.join = answer
@@ -216,7 +219,8 @@ func (g *group) nextGeneration(now time.Time) {
 	g.subscribed = g.subscriptions()
 }
 
-// electLeader makes a member lead that has joined, if the present leader has not. It says whether anyone leads who has joined.
+// electLeader makes a member lead that has joined, if the present leader has not. It says whether
+// anyone leads who has joined.
 func (g *group) electLeader() bool {
 	leader := g.byID[g.leader]
 	if leader == nil {
@@ -270,8 +274,8 @@ func (g *group) joinMembers() []JoinMember {
 	return all
 }
 
-// subscriptions returns the topics that the members subscribe to; nil when that cannot be known. The
-// subscription is read as version 0, which every version begins with.
+// subscriptions returns the topics that the members subscribe to; nil when that cannot be known.
+// The subscription is read as version 0, which every version begins with.
 func (g *group) subscriptions() map[string]struct{} {
 	if g.protocolType != consumerProtocol || g.protocol == "" && len(g.members) > 0 {
 		return nil

@@ -51,14 +51,16 @@ func (m *machine) checkSync(req SyncRequest) (*group, error) {
 	return g, nil
 }
 
-// differs says whether a request names something else than the group has; it need not name anything.
+// differs says whether a request names something else than the group has; it need not name
+// anything.
 func differs(asked, has string) bool { return asked != "" && has != "" && asked != has }
 
 func (g *group) syncResponse(mem *member) SyncResponse {
 	return SyncResponse{ProtocolType: g.protocolType, Protocol: g.protocol, Assignment: mem.assignment}
 }
 
-// storeAssignment writes the leader's assignment; when that is committed the group is stable and everybody gets theirs.
+// storeAssignment writes the leader's assignment; when that is committed the group is stable and
+// everybody gets theirs.
 func (m *machine) storeAssignment(in step, g *group, given []Assignment) {
 	assignment := make(map[string][]byte, len(given))
 	for _, a := range given {
@@ -98,8 +100,8 @@ func (m *machine) answerSyncs(in step, g *group, err error) {
 	}
 }
 
-// writeGroup writes the group with the given assignments, and calls done when the record is committed, or
-// with what a client may be told when it is not.
+// writeGroup writes the group with the given assignments, and calls done when the record is
+// committed, or with what a client may be told when it is not.
 func (m *machine) writeGroup(in step, g *group, assignment map[string][]byte, done func(in step, err error)) {
 	in.out.Write(coordinator.Write{
 		Records: []coordinator.Record{encodeGroup(g, assignment)},
