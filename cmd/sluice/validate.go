@@ -25,7 +25,7 @@ func newValidate() *cobra.Command {
 				for _, r := range results {
 					if r.Err != nil {
 						failed++
-						fmt.Fprintf(cmd.OutOrStdout(), "%s: test failed: %v\n", r.Test.Pos, r.Err)
+						fmt.Fprintln(cmd.OutOrStdout(), r.Err)
 					}
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: pipeline %s is valid, %d tests\n", p.Pos.File, p.Name, len(results))
