@@ -17,6 +17,9 @@ const privateFilesMax = 16
 // one file per log plus the regions on their way to clients.
 // Safe for concurrent use.
 type FileCache struct {
+	// pages are buffers for index lookups, one for a moment each.
+	pages sync.Pool
+
 	mu      sync.Mutex
 	maxOpen int
 	// idle holds the open files nobody uses, the longest unused at the back.
@@ -27,7 +30,9 @@ type FileCache struct {
 // NewFileCache returns a cache that keeps at most maxOpen files open; less than
 // 1 counts as 1.
 func NewFileCache(maxOpen int) *FileCache {
-	return &FileCache{maxOpen: max(maxOpen, 1), idle: list.New()}
+	c := &FileCache{maxOpen: max(maxOpen, 1), idle: list.New()}
+	c.pages.New = func() any { return new(indexPage) }
+	return c
 }
 
 // OpenFiles is the number of files that are open now.

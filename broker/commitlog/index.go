@@ -20,6 +20,9 @@ const (
 	indexLoadBytes = 64 << 10
 )
 
+// indexPage is a buffer for one lookup.
+type indexPage [indexPageBytes]byte
+
 // errIndex says that an index file's content cannot be; it is rebuilt from the data.
 var errIndex = errors.New("index is corrupt")
 
@@ -140,8 +143,9 @@ func (x *index) search(below func(indexEntry) bool) (indexEntry, bool, error) {
 }
 
 func (x *index) searchPage(page, n int, below func(indexEntry) bool) (indexEntry, bool, error) {
-	var array [indexPageBytes]byte
-	buf := array[:n*x.width]
+	buffer := x.file.cache.pages.Get().(*indexPage)
+	defer x.file.cache.pages.Put(buffer)
+	buf := buffer[:n*x.width]
 	if err := x.readAt(buf, page*x.pageEntries()); err != nil {
 		return indexEntry{}, false, err
 	}

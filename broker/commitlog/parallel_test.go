@@ -14,7 +14,7 @@ import (
 // at once; it is for the race detector, and checks that every reader sees whole
 // batches in order.
 func TestParallel(t *testing.T) {
-	const batches = 2000
+	const batches = 800
 	cfg := Config{SegmentBytes: 4000, IndexIntervalBytes: 200, RetentionBytes: 40_000, DeleteDelay: -1}
 	l, _ := openTest(t, t.TempDir()+"/t-0", cfg, OpenOptions{Files: NewFileCache(4)})
 	done := make(chan struct{})

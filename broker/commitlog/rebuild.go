@@ -110,7 +110,7 @@ func (l *Log) loadMaxTimestamp(s *segment, mend func(*segment) error) error {
 		return nil
 	}
 	last, ok, err := s.times.lastEntry()
-	if errors.Is(err, errIndex) {
+	if errors.Is(err, errIndex) || err == nil && !ok && s.size > 0 {
 		s.file.reserve()
 		defer s.file.release()
 		return mend(s)

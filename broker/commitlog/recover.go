@@ -325,6 +325,10 @@ func (o *opening) syncChecked() error {
 		return nil
 	}
 	for _, s := range l.segments[min(o.checked, len(l.segments)-1):] {
+		// The indexes too: below the recovery point they count as durable.
+		if err := s.seal(); err != nil {
+			return err
+		}
 		if err := s.sync(); err != nil {
 			return err
 		}
