@@ -85,6 +85,10 @@ func (a *API) topicConfigs(t *cluster.Topic) []kmsg.DescribeConfigsResponseResou
 		c.Name, c.Value, c.Source = d.Name, &value, kmsg.ConfigSource(candidates[0].Source)
 		c.ConfigType, c.Documentation = kmsg.ConfigType(d.Type), &d.Doc
 		for _, v := range candidates {
+			// As Kafka, which names a default only where one property gives it.
+			if v.Source == cluster.SourceDefault && len(d.Synonyms) != 1 {
+				continue
+			}
 			c.ConfigSynonyms = append(c.ConfigSynonyms, synonym(v.Name, v.Value, v.Source))
 		}
 		out = append(out, c)

@@ -303,7 +303,9 @@ func TestTopicConfigs(t *testing.T) {
 		{"retention.ms", "-1", true}, {"retention.ms", "-2", false}, {"retention.ms", "9223372036854775807", true},
 		{"retention.ms", "9223372036854775808", false}, {"segment.bytes", "1048576", true}, {"segment.bytes", "1048575", false},
 		{"segment.bytes", "2147483648", false}, {"cleanup.policy", "compact,delete", true}, {"cleanup.policy", " compact , delete ", true},
-		{"cleanup.policy", "", false}, {"cleanup.policy", "Delete", false}, {"preallocate", "TRUE", true}, {"preallocate", "yes", false},
+		{"cleanup.policy", "", true}, {"remote.storage.enable", "true", false},
+		{"retention.bytes", "-7", true}, {"leader.replication.throttled.replicas", "0:1,1:2", true}, {"leader.replication.throttled.replicas", "*", true},
+		{"leader.replication.throttled.replicas", "0", false}, {"cleanup.policy", "Delete", false}, {"preallocate", "TRUE", true}, {"preallocate", "yes", false},
 		{"min.cleanable.dirty.ratio", "0.5", true}, {"min.cleanable.dirty.ratio", "NaN", false}, {"compression.type", "zstd", true},
 		{"compression.type", "brotli", false}, {"max.message.bytes", " 5 ", true}, {"unheard.of", "1", false},
 	} {

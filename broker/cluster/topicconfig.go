@@ -99,7 +99,7 @@ func (d ConfigDef) effective() ConfigDef {
 func TopicConfigs() []ConfigDef {
 	return []ConfigDef{
 		words(ConfigList, "cleanup.policy", "delete", []string{"compact", "delete"},
-			"What happens to old segments: delete removes those past retention, compact keeps the newest record of each key; both may be given.",
+			"What happens to old segments: delete removes those past retention, compact keeps the newest record of each key; both may be given, and with none everything is kept.",
 			same("log.cleanup.policy")).effective(),
 		number(ConfigInt, "compression.gzip.level", "-1", -1, 9,
 			"The gzip level when compression.type is gzip; -1 is the codec's own default.", same("compression.gzip.level")),
@@ -111,6 +111,8 @@ func TopicConfigs() []ConfigDef {
 			"The zstd level when compression.type is zstd.", same("compression.zstd.level")),
 		number(ConfigLong, "delete.retention.ms", "86400000", 0, maxInt64,
 			"How long a tombstone stays in a compacted topic, in milliseconds.", same("log.cleaner.delete.retention.ms")),
+		words(ConfigBoolean, "errors.deadletterqueue.group.enable", "false", nil,
+			"Whether share groups may use the topic for records that they could not process."),
 		number(ConfigLong, "file.delete.delay.ms", "60000", 0, maxInt64,
 			"How long a removed segment's file stays before it is deleted, in milliseconds.", same("log.segment.delete.delay.ms")),
 		number(ConfigLong, "flush.messages", longMax, 1, maxInt64,
@@ -131,6 +133,8 @@ func TopicConfigs() []ConfigDef {
 			"How many milliseconds of a tiered partition stay local; -2 means retention.ms.", same("log.local.retention.ms")),
 		number(ConfigLong, "max.compaction.lag.ms", longMax, 1, maxInt64,
 			"The longest a record may stay uncompacted, in milliseconds.", same("log.cleaner.max.compaction.lag.ms")),
+		number(ConfigInt, "max.decompressed.message.bytes", "2147483639", 1, 2147483639,
+			"The largest record batch that is accepted, in bytes after decompression.", same("max.decompressed.message.bytes")),
 		number(ConfigInt, "max.message.bytes", "1048588", 0, maxInt32,
 			"The largest record batch that is accepted, in bytes after compression.", same("message.max.bytes")).effective(),
 		number(ConfigLong, "message.timestamp.after.max.ms", "3600000", 0, maxInt64,
@@ -149,14 +153,18 @@ func TopicConfigs() []ConfigDef {
 			"How many replicas must be in sync for acks=all to be accepted.", same("min.insync.replicas")).effective(),
 		words(ConfigBoolean, "preallocate", "false", nil,
 			"Whether a segment's file is allocated in full when it is made.", same("log.preallocate")),
+		number(ConfigLong, "remote.copy.lag.bytes", "-1", -1, maxInt64,
+			"How many bytes of a tiered partition are not yet copied to the remote tier.", same("log.remote.copy.lag.bytes")),
+		number(ConfigLong, "remote.copy.lag.ms", "0", -1, maxInt64,
+			"How long a segment of a tiered partition is not yet copied to the remote tier, in milliseconds.", same("log.remote.copy.lag.ms")),
 		words(ConfigBoolean, "remote.log.copy.disable", "false", nil,
 			"Whether a tiered topic stops copying to the remote tier."),
 		words(ConfigBoolean, "remote.log.delete.on.disable", "false", nil,
 			"Whether turning tiering off deletes the remote data."),
 		words(ConfigBoolean, "remote.storage.enable", "false", nil,
 			"Whether the topic is tiered."),
-		number(ConfigLong, "retention.bytes", "-1", -1, maxInt64,
-			"How many bytes a partition keeps before its oldest segments go; -1 means no limit.", same("log.retention.bytes")).effective(),
+		number(ConfigLong, "retention.bytes", "-1", math.MinInt64, maxInt64,
+			"How many bytes a partition keeps before its oldest segments go; below zero means no limit.", same("log.retention.bytes")).effective(),
 		number(ConfigLong, "retention.ms", "604800000", -1, maxInt64,
 			"How long a segment is kept after its newest record, in milliseconds; -1 means for ever.",
 			same("log.retention.ms"), Synonym{"log.retention.minutes", minuteMs}, Synonym{"log.retention.hours", hourMs}).effective(),
@@ -260,6 +268,8 @@ func (d ConfigDef) Check(value string) error {
 	case ConfigBoolean:
 		if v := strings.ToLower(strings.TrimSpace(value)); v != "true" && v != "false" {
 			reason = "it must be true or false"
+		} else if d.Name == "remote.storage.enable" && v == "true" {
+			reason = "tiered storage is not available"
 		}
 	case ConfigInt:
 		reason = d.checkInteger(value, 32)
@@ -302,16 +312,29 @@ func (d ConfigDef) checkWord(value string) string {
 }
 
 func (d ConfigDef) checkList(value string) string {
-	if len(d.Values) == 0 {
-		return ""
+	if len(d.Values) == 0 { // the lists of throttled replicas
+		return checkThrottled(value)
 	}
 	for _, word := range SplitList(value) {
 		if reason := d.checkWord(word); reason != "" {
 			return reason
 		}
 	}
-	if len(SplitList(value)) == 0 {
-		return "it must have at least one of " + strings.Join(d.Values, ", ")
+	return ""
+}
+
+// checkThrottled checks a list of PARTITION:BROKER, or * for all.
+func checkThrottled(value string) string {
+	if value == "*" {
+		return ""
+	}
+	for _, pair := range SplitList(value) {
+		partition, broker, _ := strings.Cut(pair, ":")
+		_, badPartition := strconv.ParseUint(partition, 10, 31)
+		_, badBroker := strconv.ParseUint(broker, 10, 31)
+		if badPartition != nil || badBroker != nil {
+			return "it must be PARTITION:BROKER,PARTITION:BROKER,... or *"
+		}
 	}
 	return ""
 }
