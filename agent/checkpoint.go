@@ -17,7 +17,7 @@ import (
 // The checkpoint is one text file, positions, of two parts:
 //
 //	sluice-positions VERSION CRC32C\n
-//	{"pipelines":{NAME:{"files":[{...}, ...]}}}\n
+//	{"pipelines":{NAME:{"files":[{...}, ...],"gone":[...]}}}\n
 //
 // The checksum (eight hex digits, Castagnoli) covers everything after the
 // first line. A new one is written to positions.tmp and synced; then positions
@@ -49,6 +49,9 @@ type saved struct {
 
 type savedPipeline struct {
 	Files []savedFile `json:"files"`
+	// Gone are contents that a file held and holds no more: a copy of them may
+	// turn up. Path, position and time are all that is kept of them.
+	Gone []savedFile `json:"gone,omitempty"`
 }
 
 // savedFile is what is known of one file.

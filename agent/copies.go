@@ -29,24 +29,56 @@ const (
 	originalsMax = 32
 )
 
-// orphan is content that its file no longer has.
+// orphan is content that its file no longer has. The checkpoint keeps it: the
+// copy may be found only after a restart.
 type orphan struct {
-	place      tail.Position // how far it was read
-	path       string
+	place tail.Position // how far it was read
+	names [2]string     // of the file: the first and the last
+	since time.Time
+
+	// acked is how far it was acknowledged then: what a checkpoint may rely on
+	// while lines are in flight.
+	acked tail.Position
+	// track and generation tell whether its lines are still in flight; track is
+	// nil after a restart.
 	track      *track
 	generation uint64
-	since      time.Time
 }
 
 // orphan remembers the content of a track up to a place.
-func (r *runner) orphan(t *track, place tail.Position, path string) {
+func (r *runner) orphan(t *track, place tail.Position, path string, now time.Time) {
 	if place.Offset == 0 {
 		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if len(r.orphans) >= orphansMax {
 		r.orphans = r.orphans[1:]
 	}
-	r.orphans = append(r.orphans, orphan{place: place, path: path, track: t, generation: t.generation, since: time.Now()})
+	r.orphans = append(r.orphans, orphan{place: place, names: [2]string{t.path, path}, acked: t.acked, track: t, generation: t.generation, since: now})
+	r.dirty = true
+}
+
+// relatives returns the orphans that a file of this name may be a copy of, the
+// newest first, and forgets old ones.
+func (r *runner) relatives(path string, now time.Time) (out []orphan) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.orphans = slices.DeleteFunc(r.orphans, func(o orphan) bool { return now.Sub(o.since) > orphanAge })
+	for _, o := range slices.Backward(r.orphans) {
+		if comesFrom(path, o.names[0]) || comesFrom(path, o.names[1]) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// claimed forgets an orphan that was found again.
+func (r *runner) claimed(o orphan) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.orphans = slices.DeleteFunc(r.orphans, func(x orphan) bool { return x.place == o.place && x.names == o.names })
+	r.dirty = true
 }
 
 // claimCopy puts a new file at the position of the content it is a copy of.
@@ -55,21 +87,21 @@ func (r *runner) claimCopy(file *tail.File, f tail.Found, now time.Time) (placed
 	if f.Size == 0 { // a copy begins empty; there is nothing to miss yet
 		return false, len(r.originals(f)) > 0, nil
 	}
-	for i, o := range r.orphans {
-		if now.Sub(o.since) > orphanAge || !comesFrom(f.Path, o.path) && !comesFrom(f.Path, o.track.path) {
+	for _, o := range r.relatives(f.Path, now) {
+		same, err := o.place.Matches(file.Handle())
+		if err != nil {
+			return false, false, err
+		}
+		if !same {
 			continue
 		}
 		if r.flying(o) { // its lines are not delivered yet: not to be passed
-			if same, err := o.place.Matches(file.Handle()); same || err != nil {
-				r.scanWanted = true
-				return false, same, err
-			}
-			continue
+			r.scanSoon = true
+			return false, true, nil
 		}
-		if ok, err := file.Resume(o.place); ok || err != nil {
-			r.orphans = append(r.orphans[:i], r.orphans[i+1:]...)
-			return ok, false, err
-		}
+		r.claimed(o)
+		ok, err := file.Resume(o.place)
+		return ok, false, err
 	}
 	wait, err = r.suspect(file, f, now)
 	return false, wait, err
@@ -79,12 +111,21 @@ func (r *runner) claimCopy(file *tail.File, f tail.Found, now time.Time) (placed
 func (r *runner) flying(o orphan) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, p := range o.track.pending {
-		if p.generation == o.generation {
-			return true
-		}
+	return o.flying()
+}
+
+// flying needs runner.mu.
+func (o *orphan) flying() bool {
+	return o.track != nil && slices.ContainsFunc(o.track.pending, func(p step) bool { return p.generation == o.generation })
+}
+
+// save needs runner.mu.
+func (o *orphan) save() savedFile {
+	place := o.place
+	if o.flying() {
+		place = o.acked
 	}
-	return false
+	return (&track{path: o.names[0], seen: o.since, acked: place}).save()
 }
 
 // suspect says whether a new file looks like the copy of a file that is still

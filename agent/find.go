@@ -193,6 +193,8 @@ func (r *runner) unname(s *source) {
 func (r *runner) takeHints(now time.Time) {
 	paths, scan := r.hints.Take()
 	r.scanWanted = r.scanWanted || scan
+	// Originals before their copies.
+	slices.SortFunc(paths, func(a, b string) int { return cmp.Compare(len(a), len(b)) })
 	for _, path := range paths {
 		r.hint(path, now)
 	}
@@ -277,7 +279,7 @@ func (r *runner) identify(file *tail.File, f tail.Found, now time.Time, onlyKnow
 			return known, false, err
 		}
 		known.replaced = true
-		r.orphan(known, known.acked, known.path)
+		r.orphan(known, known.acked, known.path, now)
 	}
 	if onlyKnown {
 		r.deferred = append(r.deferred, f)

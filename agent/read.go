@@ -24,7 +24,7 @@ func (r *runner) read(s *source, now time.Time, final bool) bool {
 		return false
 	case outcome == tail.Truncated || outcome == tail.Rewritten:
 		r.chunks.put(c)
-		r.renew(s, outcome, lost)
+		r.renew(s, outcome, lost, now)
 		return true
 	case c.lines.Bytes() > 0:
 		s.fresh = now
@@ -48,13 +48,13 @@ func (r *runner) seen(s *source) {
 }
 
 // renew begins with the new content of a file that was emptied or rewritten.
-func (r *runner) renew(s *source, outcome tail.Outcome, lost int64) {
+func (r *runner) renew(s *source, outcome tail.Outcome, lost int64, now time.Time) {
 	what := "the file was truncated; reading from its beginning"
 	if outcome == tail.Rewritten {
 		what = "the file was rewritten; reading from its beginning"
 	}
 	r.log.Info(what, "path", s.path, "read_to", s.file.Offset(), "size", s.file.Seen().Size, "lost_bytes_estimate", lost)
-	r.orphan(s.track, s.file.Position(), s.path)
+	r.orphan(s.track, s.file.Position(), s.path, now)
 	s.file.Reset()
 	r.mu.Lock()
 	s.track.renew()

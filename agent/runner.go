@@ -56,7 +56,6 @@ type runner struct {
 	queue    []*source            // to be read, in turn
 	timed    timeline             // sources to be looked at some time
 	suspects map[tail.ID]time.Time
-	orphans  []orphan
 	deferred []tail.Found      // within a scan: known files that hold another content
 	atEnd    map[tail.ID]bool  // present at the very first start with start_at: end, not begun yet
 	said     map[string]string // trouble by place, so that it is said once
@@ -78,6 +77,7 @@ type runner struct {
 
 	mu       sync.Mutex
 	tracks   map[tail.ID]*track // guarded by mu
+	orphans  []orphan           // guarded by mu: contents that are gone, oldest first
 	account  Account            // guarded by mu
 	memory   int64              // guarded by mu: bytes of memory in flight
 	dirty    bool               // guarded by mu: the checkpoint is behind
@@ -136,6 +136,9 @@ func (r *runner) restore(s savedPipeline, known bool) {
 	for _, f := range s.Files {
 		t := loadTrack(f)
 		r.tracks[t.id] = t
+	}
+	for _, f := range s.Gone {
+		r.orphans = append(r.orphans, orphan{place: f.position(), names: [2]string{f.Path, f.Path}, since: time.Unix(f.Seen, 0)})
 	}
 }
 
@@ -435,6 +438,9 @@ func (r *runner) snapshot() (p savedPipeline, moved, known bool) {
 	p = savedPipeline{Files: make([]savedFile, 0, len(r.tracks))}
 	for _, t := range r.tracks {
 		p.Files = append(p.Files, t.save())
+	}
+	for i := range r.orphans {
+		p.Gone = append(p.Gone, r.orphans[i].save())
 	}
 	moved = r.dirty
 	r.dirty = false

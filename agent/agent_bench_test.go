@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sluice-io/sluice/agent/producer"
+	"github.com/sluice-io/sluice/pipelines"
+)
+
+const benchLines = 1_000_000
+
+// accessLog writes access-log lines of about 200 bytes.
+func accessLog(b *testing.B, path string) int64 {
+	b.Helper()
+	var buf bytes.Buffer
+	for i := range benchLines {
+		fmt.Fprintf(&buf, "10.%d.%d.%d - - [30/Nov/2026:10:%02d:%02d +0000] \"GET /products/%d?session=%08x HTTP/1.1\" 200 %d \"https://shop.example/search?q=%d\" \"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/131.0\"\n",
+			i>>16&255, i>>8&255, i&255, i/60%60, i%60, i%997, i, i%50000, i%101)
+	}
+	if err := os.WriteFile(path, buf.Bytes(), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	return int64(buf.Len())
+}
+
+// BenchmarkAgent reads a file of a million lines through the whole agent into a
+// destination that discards them: reading, framing, stages, records, tracking.
+func BenchmarkAgent(b *testing.B) {
+	for _, tc := range []struct{ name, stages, collect string }{
+		{"raw", "", ""},
+		{"raw-identity", "", ", identity: true"},
+		{"nginx", "process: [{parse: nginx}]", ""},
+	} {
+		b.Run(tc.name, func(b *testing.B) {
+			dir := b.TempDir()
+			b.SetBytes(accessLog(b, filepath.Join(dir, "access.log")))
+			pipes, err := pipelines.Parse("bench.yaml", []byte("pipeline: bench\ncollect:\n  file: {include: ['"+dir+"/*.log']"+tc.collect+"}\n"+tc.stages+"\ntopic: {name: lines}\n"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				a, err := New(slog.New(slog.NewTextHandler(io.Discard, nil)), nil, pipes, Config{
+					StateDir: b.TempDir(), Once: true,
+					Destination: func(*pipelines.Pipeline) (Destination, error) { return &producer.Discard{}, nil },
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := a.Run(context.Background()); err != nil {
+					b.Fatal(err)
+				}
+				if got := a.Accounts()[0].Acked.Lines; got != benchLines {
+					b.Fatalf("%d lines acknowledged", got)
+				}
+			}
+			b.ReportMetric(float64(benchLines)*float64(b.N)/b.Elapsed().Seconds(), "lines/s")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchLines, "ns/line")
+		})
+	}
+}
