@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/sluice-io/sluice/pipelines"
@@ -254,7 +255,7 @@ func (w *Worker) producerDone() bool {
 	}
 }
 
-var errNoTopic = errors.New("the topic does not exist")
+var errNoTopic = errors.New("it does not exist")
 
 // topicID asks the brokers for the topic's identity and number of partitions.
 func (w *Worker) topicID(ctx context.Context) (TopicID, int, error) {
@@ -265,8 +266,11 @@ func (w *Worker) topicID(ctx context.Context) (TopicID, int, error) {
 		return TopicID{}, 0, fmt.Errorf("ask the brokers for topic %s: %w", w.pipe.Topic.Name, err)
 	}
 	t, ok := topics[w.pipe.Topic.Name]
-	if !ok || t.Err != nil || len(t.Partitions) == 0 {
-		return TopicID{}, 0, fmt.Errorf("topic %s: %w", w.pipe.Topic.Name, errors.Join(errNoTopic, t.Err))
+	switch {
+	case !ok, errors.Is(t.Err, kerr.UnknownTopicOrPartition), t.Err == nil && len(t.Partitions) == 0:
+		return TopicID{}, 0, fmt.Errorf("topic %s: %w", w.pipe.Topic.Name, errNoTopic)
+	case t.Err != nil:
+		return TopicID{}, 0, fmt.Errorf("topic %s: %w", w.pipe.Topic.Name, t.Err)
 	}
 	return TopicID(t.ID), len(t.Partitions), nil
 }
