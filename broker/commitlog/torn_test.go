@@ -29,7 +29,7 @@ type tornEnd struct {
 
 // makeTornLog appends, flushes and checkpoints, and appends more over several
 // segments and leader epochs.
-func makeTornLog(t *testing.T) *tornLog {
+func makeTornLog(t testing.TB) *tornLog {
 	t.Helper()
 	dir := t.TempDir() + "/t-0"
 	torn := &tornLog{files: make(map[string][]byte), cfg: Config{SegmentBytes: 420, IndexIntervalBytes: 100}}
