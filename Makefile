@@ -9,7 +9,10 @@ SHELL      := /bin/bash
 GO         ?= go
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS    := -s -w -X main.version=$(VERSION)
-BUILDFLAGS := -trimpath -ldflags '$(LDFLAGS)'
+
+# No cgo anywhere, as in the binary that is shipped: one set of compiled packages
+# serves build, tests and the binary that the tests start, and gcc is not needed.
+export CGO_ENABLED := 0
 
 # Limits of a run; each may be overridden: make test TEST_TIMEOUT=20m
 TEST_TIMEOUT ?= 9m
@@ -24,13 +27,13 @@ CROSS        := linux/amd64 linux/arm64 darwin/arm64
 SKIPPED_PARTS := $(CURDIR)/build/skipped-parts
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-unit lint cross parts fuzz-short bench clean
+.PHONY: help build demo test test-unit race lint cross parts fuzz-short bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 build: ## build bin/sluice
-	CGO_ENABLED=0 $(GO) build $(BUILDFLAGS) -o bin/sluice ./cmd/sluice
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/sluice ./cmd/sluice
 
 demo: build ## run the quick start: generated logs from a file to Parquet, with an account at the end
 	$(GO) build -o bin/demo ./examples/quickstart/demo
@@ -47,6 +50,9 @@ test: ## all tests, with real servers and clients where they can be had (under 1
 test-unit: ## the fast inner loop: no processes, no network, under 30 s
 	$(GO) test -short -timeout $(UNIT_TIMEOUT) $(PKG)
 
+race: ## the inner loop's tests under the race detector (needs gcc)
+	CGO_ENABLED=1 $(GO) test -race -short -timeout $(TEST_TIMEOUT) $(PKG)
+
 lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "not gofmt-ed (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
@@ -56,7 +62,7 @@ lint: ## gofmt, go vet, staticcheck
 cross: ## compile without cgo for every supported platform
 	@for p in $(CROSS); do \
 	  echo "building $$p"; \
-	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build $(BUILDFLAGS) -o build/cross/sluice-$${p%/*}-$${p#*/} ./cmd/sluice || exit 1; \
+	  GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -ldflags '$(LDFLAGS)' -o build/cross/sluice-$${p%/*}-$${p#*/} ./cmd/sluice || exit 1; \
 	done
 
 parts: ## fetch the real servers and clients that the tests use
