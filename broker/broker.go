@@ -145,7 +145,7 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	undo = append(undo, b.abortLogs)
+	undo = append(undo, b.abortLogs, b.groups.Close)
 	if err := b.join(ctx, cluster.Broker{ID: b.cfg.NodeID, Host: host, Port: port, Rack: b.cfg.Rack}); err != nil {
 		return err
 	}

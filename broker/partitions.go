@@ -69,6 +69,9 @@ func (b *Broker) apply(old, new *cluster.Image) {
 	})
 	b.openMissing(add)
 	b.serve(add)
+	for _, name := range deleted {
+		b.api.ForgetTopic(name)
+	}
 	if len(deleted) > 0 {
 		b.groups.TopicsDeleted(deleted...)
 	}
