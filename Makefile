@@ -69,11 +69,10 @@ parts: ## fetch the real servers and clients that the tests use
 	$(GO) run ./internal/testenv/fetch
 
 fuzz-short: ## each fuzz target for FUZZ_TIME (5s)
-	@grep -rlE '^func Fuzz' --include='*_test.go' . | while read -r file; do \
-	  grep -oE '^func Fuzz[A-Za-z0-9_]+' "$$file" | while read -r _ target; do \
-	    echo "$$target in $$(dirname "$$file")"; \
-	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) "./$$(dirname "$$file")" < /dev/null || exit 1; \
-	  done || exit 1; \
+	@grep -rE '^func Fuzz' --include='*_test.go' . | sed -E 's/^(.*)\/[^/]*:func (Fuzz[A-Za-z0-9_]*).*/\1 \2/' | sort | \
+	while read -r dir target; do \
+	  echo "$$target in $$dir"; \
+	  $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) "$$dir" < /dev/null || exit 1; \
 	done
 
 bench: ## the benchmarks beside the code: make bench PKG=./agent/... BENCH=Tail
