@@ -179,7 +179,7 @@ func (l *Log) isSegmentBase(offset int64) bool {
 func (l *Log) runCheckpoint(cp *checkpointJob) error {
 	for _, s := range cp.segments {
 		if err := s.syncIndexes(); err != nil {
-			return err
+			return l.fail(err) // also when it says that there is no room
 		}
 	}
 	if cp.snapshotAt == noOffset {
