@@ -15,8 +15,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// pollRecordsMax is the most records taken from the Kafka client at a time.
-const pollRecordsMax = 10_000
+// pollRecordsMin and pollRecordsMax bound how many records are taken from the Kafka client at a time.
+const (
+	pollRecordsMin = 64
+	pollRecordsMax = 10_000
+)
 
 // errRejoin asks for a new client: the group no longer knows this one and the client has not noticed.
 var errRejoin = errors.New("membership in the group was lost")
@@ -270,19 +273,35 @@ func (s *session) untilWake(now time.Time) time.Duration {
 // poll hands fetched records to the loop. Between a poll and AllowRebalance the group cannot take a partition away, so the loop never gets
 // records of a partition that has meanwhile been lost and given back.
 func (s *session) poll(ctx context.Context) {
+	recordSize := int64(64 << 10) // a careful guess before the first records
 	for ctx.Err() == nil {
 		if !s.awaitRoom(ctx) {
 			return
 		}
-		fetches := s.cl.PollRecords(ctx, pollRecordsMax)
+		room := (s.w.cfg.MemoryBytesMax - s.held.Load()) / recordSize
+		fetches := s.cl.PollRecords(ctx, int(min(max(room, pollRecordsMin), pollRecordsMax)))
 		if fetches.IsClientClosed() || ctx.Err() != nil {
 			s.cl.AllowRebalance()
 			return
 		}
 		s.call(func() { s.took(fetches, time.Now()) })
+		recordSize = meanBytes(fetches, recordSize)
 		fetches.EachError(s.fetchError)
 		s.cl.AllowRebalance()
 	}
+}
+
+// meanBytes is the mean memory of the records, or what it was when there are none.
+func meanBytes(fetches kgo.Fetches, before int64) int64 {
+	var bytes, n int64
+	fetches.EachRecord(func(r *kgo.Record) {
+		bytes += recordBytes(r)
+		n++
+	})
+	if n == 0 {
+		return before
+	}
+	return max(bytes/n, 1)
 }
 
 // awaitRoom waits until the records held are within their limit.

@@ -436,3 +436,50 @@ func TestRetentionPastThePosition(t *testing.T) {
 		})
 	}
 }
+
+// TestHeldMemoryIsBounded reads a backlog of 40 MB under a limit of 4 MB.
+func TestHeldMemoryIsBounded(t *testing.T) {
+	const partitions, records, limit = 8, 4000, 4 << 20
+	r := newRig(t, partitions, "")
+	value := strings.Repeat("x", 10_000)
+	for i := range records {
+		r.client.Produce(t.Context(), &kgo.Record{Topic: r.topic, Partition: int32(i % partitions), Value: fmt.Append(nil, value, i)}, nil)
+	}
+	if err := r.client.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	sink := newMemSink(true)
+	most := 0.0
+	sink.fail = func(*Batch, bool) error {
+		most = max(most, gauge(t, reg, "sluice_sink_held_bytes"))
+		return nil
+	}
+	w, err := NewWorker(quiet(), reg, r.pipe, r.pipe.Sinks[0], sink, Config{Brokers: []string{r.addr}, Once: true, MemoryBytesMax: limit, FetchBytesMax: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := sink.total(); n != records {
+		t.Errorf("%d rows", n)
+	}
+	if most == 0 || most > limit*5/4 {
+		t.Errorf("held %.0f bytes under a limit of %d", most, limit)
+	}
+}
+
+func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
+	families, err := reg.Gather()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Errorf("no metric %s", name)
+	return 0
+}

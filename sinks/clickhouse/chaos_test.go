@@ -217,7 +217,7 @@ func TestWorkersKilledAndFrozen(t *testing.T) {
 
 func (c *chaos) run() {
 	c.Helper()
-	for range 6 {
+	for range 4 {
 		worker := c.start("static") // gets its partitions back at once
 		for range 10 {
 			c.produce(1000)
