@@ -58,6 +58,8 @@ var mayImport = map[string][]string{
 	"cmd/sluice":               {"..."},
 	"bench":                    {"..."},
 	"examples/quickstart/demo": {"..."},
+	"examples/quickstart":      {}, // tests of the example
+	"examples/clickhouse":      {},
 	"deploy":                   {},
 
 	"internal/admin":            {},
