@@ -83,8 +83,8 @@ type OpenOptions struct {
 	Now   time.Time
 	// Log gets what recovery cut and mended; nil is silent.
 	Log *slog.Logger
-	// Files bounds the open files of all logs that share it; nil makes one for
-	// this log alone, of 16 files.
+	// Files bounds the unused open files of all logs that share it; nil makes
+	// one for this log alone, of 16 files.
 	Files *FileCache
 }
 

@@ -7,30 +7,29 @@ import (
 	"sync"
 )
 
-// privateFilesMax is the open-file limit of a log that shares no FileCache.
+// privateFilesMax is the limit of unused open files of a log that shares no FileCache.
 const privateFilesMax = 16
 
-// FileCache bounds the open files of the logs that share it: index files and
-// the data files of closed segments, opened when they are read and closed again
-// in the order of their last use. Files that are in use, the active segment's
-// among them, stay open whatever the limit, so the real bound is the limit plus
-// one file per log plus the regions on their way to clients.
+// FileCache bounds the files that the logs which share it keep open without
+// using them: index files and the data files of closed segments. They are opened
+// when they are read and closed in the order of their last use. Files in use stay
+// open whatever the limit, so open files number at most the limit, plus one per
+// log for its active segment, plus one per region on its way to a client.
 // Safe for concurrent use.
 type FileCache struct {
 	// pages are buffers for index lookups, one for a moment each.
 	pages sync.Pool
 
 	mu      sync.Mutex
-	maxOpen int
+	maxIdle int
 	// idle holds the open files nobody uses, the longest unused at the back.
 	idle *list.List
 	open int
 }
 
-// NewFileCache returns a cache that keeps at most maxOpen files open; less than
-// 1 counts as 1.
-func NewFileCache(maxOpen int) *FileCache {
-	c := &FileCache{maxOpen: max(maxOpen, 1), idle: list.New()}
+// NewFileCache returns a cache that keeps at most maxIdle unused files open.
+func NewFileCache(maxIdle int) *FileCache {
+	c := &FileCache{maxIdle: max(maxIdle, 0), idle: list.New()}
 	c.pages.New = func() any { return new(indexPage) }
 	return c
 }
@@ -75,8 +74,8 @@ func (f *cachedFile) reserve() {
 	}
 }
 
-// release ends a use. The last one leaves the file to the cache's limit, or
-// closes it when it was dropped meanwhile.
+// release ends a use. After the last one the file counts against the cache's
+// limit, or is closed when it was dropped meanwhile.
 func (f *cachedFile) release() {
 	c := f.cache
 	c.mu.Lock()
@@ -94,10 +93,10 @@ func (f *cachedFile) release() {
 	closeAll(victims)
 }
 
-// trim takes idle files out of the cache until it is within its limit. Called
+// trim takes unused files out of the cache until they are within its limit. Called
 // with c.mu held; the caller closes what it returns, after unlocking.
 func (c *FileCache) trim() (victims []File) {
-	for c.open > c.maxOpen && c.idle.Len() > 0 {
+	for c.idle.Len() > c.maxIdle {
 		victims = append(victims, c.closing(c.idle.Back().Value.(*cachedFile)))
 	}
 	return victims
@@ -140,9 +139,7 @@ func (f *cachedFile) get(flag int) (File, error) {
 	c.mu.Lock()
 	f.file = file
 	c.open++
-	victims := c.trim()
 	c.mu.Unlock()
-	closeAll(victims)
 	return file, nil
 }
 

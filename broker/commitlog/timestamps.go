@@ -21,7 +21,7 @@ var errFound = errors.New("found") // ends an iteration
 func (l *Log) OffsetForTimestamp(ms, upTo int64) (offset, timestamp int64, epoch int32, ok bool, err error) {
 	from := l.StartOffset()
 	for at := from; ; {
-		s, lim, err := l.reserveSegment(at, upTo)
+		s, lim, err := l.reserveFrom(at, upTo)
 		if err != nil || s == nil {
 			return noOffset, noOffset, -1, false, err
 		}
@@ -37,6 +37,19 @@ func (l *Log) OffsetForTimestamp(ms, upTo int64) (offset, timestamp int64, epoch
 			return found.offset, found.timestamp, found.epoch, true, nil
 		}
 		at = lim.end
+	}
+}
+
+// reserveFrom is reserveSegment for an offset, or the log's start when retention
+// has gone past it meanwhile.
+func (l *Log) reserveFrom(offset, upTo int64) (*segment, readLimits, error) {
+	for {
+		start := l.StartOffset()
+		s, lim, err := l.reserveSegment(max(offset, start), upTo)
+		if errors.Is(err, ErrOffsetOutOfRange) && l.StartOffset() > start {
+			continue
+		}
+		return s, lim, err
 	}
 }
 
@@ -114,7 +127,7 @@ func (l *Log) MaxTimestamp(upTo int64) (offset, timestamp int64, epoch int32, ok
 	from := l.StartOffset()
 	newest, newestAt := record.NoTimestamp, noOffset
 	for at := from; ; {
-		s, lim, err := l.reserveSegment(at, upTo)
+		s, lim, err := l.reserveFrom(at, upTo)
 		if err != nil {
 			return noOffset, noOffset, -1, false, err
 		}
@@ -165,7 +178,7 @@ func (l *Log) maxWithin(s *segment, lim readLimits, from int64) (timestamp, offs
 
 // firstWith is the first record with a timestamp in the batch that holds an offset.
 func (l *Log) firstWith(ms, offset, upTo int64) (found *stampedRecord, err error) {
-	s, lim, err := l.reserveSegment(offset, upTo)
+	s, lim, err := l.reserveFrom(offset, upTo)
 	if err != nil || s == nil {
 		return nil, err
 	}
