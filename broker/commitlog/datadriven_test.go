@@ -107,6 +107,7 @@ var scriptCommands = map[string]func(*script, *testing.T, *datadriven.TestData) 
 	"zeros":          (*script).zeros,
 	"put":            (*script).put,
 	"rm":             (*script).rm,
+	"mv":             (*script).mv,
 	"fault":          (*script).fault,
 	"producers":      (*script).producers,
 	"expire":         (*script).expire,
@@ -307,7 +308,10 @@ func (s *script) cat(t *testing.T, d *datadriven.TestData) error {
 
 // path is the argument file, in which a number stands for twenty digits.
 func (s *script) path(t *testing.T, d *datadriven.TestData) string {
-	name := arg(t, d, "file", "0.log")
+	return scriptPath(arg(t, d, "file", "0.log"))
+}
+
+func scriptPath(name string) string {
 	if number, suffix, ok := strings.Cut(name, "."); ok {
 		var base int64
 		if _, err := fmt.Sscan(number, &base); err == nil {
@@ -422,6 +426,10 @@ func (s *script) put(t *testing.T, d *datadriven.TestData) error {
 
 func (s *script) rm(t *testing.T, d *datadriven.TestData) error {
 	return errors.Join(s.fs.Remove(s.path(t, d)), syncDir(s.fs, scriptDir))
+}
+
+func (s *script) mv(t *testing.T, d *datadriven.TestData) error {
+	return errors.Join(s.fs.Rename(s.path(t, d), scriptPath(arg(t, d, "to", ""))), syncDir(s.fs, scriptDir))
 }
 
 // fault makes the file system fail until "fault clear".

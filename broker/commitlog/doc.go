@@ -39,8 +39,9 @@
 // that follows. Missing or malformed indexes are made from the data, producers are
 // read from the newest good snapshot and the batches after it, and everything kept
 // is synced before it is served. Files ending in .deleted, .cleaned, .swap or .tmp
-// are left-overs and are removed. After a clean stop only the end of the active
-// segment is looked at.
+// are left-overs and are removed, but for a .log.swap whose segment is gone: it
+// takes that one's place. After a clean stop only the end of the active segment is
+// looked at.
 //
 // A failed write is undone and refused when the disk is full; any other failure of
 // storage, a failed sync above all, takes the log offline until it is opened again.

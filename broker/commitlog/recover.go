@@ -75,6 +75,9 @@ func (o *opening) scanDir() ([]segmentFiles, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := o.finishSwaps(entries); err != nil {
+		return nil, err
+	}
 	sort.Slice(entries, func(i, j int) bool { return entries[i].Name < entries[j].Name })
 	byBase := make(map[int64]*segmentFiles)
 	for _, e := range entries {
@@ -92,6 +95,27 @@ func (o *opening) scanDir() ([]segmentFiles, error) {
 		o.report.Removed = append(o.report.Removed, e.Name)
 	}
 	return sortedSegments(byBase), nil
+}
+
+// finishSwaps gives a finished rewrite of a segment, as Kafka's cleaner leaves it
+// when it dies, the segment's place when that is free: then it is the only copy.
+// Its indexes are rebuilt. The entries change along.
+func (o *opening) finishSwaps(entries []Entry) error {
+	there := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		there[e.Name] = true
+	}
+	for i, e := range entries {
+		name := strings.TrimSuffix(e.Name, swapSuffix)
+		if _, ok := parseFileName(name, logSuffix); !ok || name == e.Name || there[name] {
+			continue
+		}
+		if err := o.log.fs.Rename(filepath.Join(o.log.dir, e.Name), filepath.Join(o.log.dir, name)); err != nil {
+			return err
+		}
+		entries[i].Name = name
+	}
+	return nil
 }
 
 func sortedSegments(byBase map[int64]*segmentFiles) []segmentFiles {
