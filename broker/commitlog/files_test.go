@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -177,14 +178,17 @@ func FuzzSegment(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data, index []byte) {
-		dir := t.TempDir()
+		fs := newMemFS(vfs.NewMem())
+		if err := fs.MkdirAll(scriptDir); err != nil {
+			t.Fatal(err)
+		}
 		for suffix, content := range map[string][]byte{logSuffix: data, indexSuffix: index, timesSuffix: index} {
-			if err := os.WriteFile(filepath.Join(dir, fileName(0, suffix)), content, 0o600); err != nil {
+			if err := writeUnsynced(fs, filepath.Join(scriptDir, fileName(0, suffix)), content); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, opt := range []OpenOptions{{Clean: true, RecoveryPoint: 3}, {}} {
-			l, _, err := Open(OSFS{}, dir, Config{}, opt)
+			l, _, err := Open(fs, scriptDir, Config{}, opt)
 			if err != nil {
 				continue // headers below the recovery point may be anything
 			}
