@@ -355,4 +355,3 @@ func TestDescribeConfigs(t *testing.T) {
 		t.Fatalf("%+v, %v", brokers, err)
 	}
 }
-
