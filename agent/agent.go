@@ -228,8 +228,12 @@ func (a *Agent) sayLeft() {
 }
 
 // checkpointShare bounds the part of the time that checkpoints take: with very
-// many files they become rarer than the interval says.
-const checkpointShare = 20
+// many files, or on a slow disk, they become rarer than the interval says, up
+// to checkpointStretchMax times.
+const (
+	checkpointShare      = 20
+	checkpointStretchMax = 5
+)
 
 // keepCheckpoint writes the checkpoint when it is due and something moved.
 func (a *Agent) keepCheckpoint(ctx context.Context) {
@@ -242,7 +246,8 @@ func (a *Agent) keepCheckpoint(ctx context.Context) {
 		case <-timer.C:
 			begun := time.Now()
 			a.saveSaying()
-			timer.Reset(max(a.cfg.CheckpointInterval, time.Since(begun)*checkpointShare))
+			pause := min(time.Since(begun)*checkpointShare, a.cfg.CheckpointInterval*checkpointStretchMax)
+			timer.Reset(max(a.cfg.CheckpointInterval, pause))
 		}
 	}
 }

@@ -219,6 +219,9 @@ func (r *runner) hint(path string, now time.Time) {
 		r.unname(s)
 		r.scanWanted = true
 	}
+	if r.scanWanted && r.sources[f.ID] == nil {
+		return // the scan meets originals before their copies, whatever moved
+	}
 	r.found(f, now, false)
 	if s := r.sources[f.ID]; s != nil {
 		r.enqueue(s)
