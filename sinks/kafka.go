@@ -68,6 +68,7 @@ func (s *session) groupOptions() []kgo.Opt {
 		kgo.RebalanceTimeout(2 * w.cfg.SessionTimeout),
 		kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(),
+		kgo.OnPartitionsAssigned(s.onAssigned),
 		kgo.OnOffsetsFetched(s.onOffsetsFetched),
 		kgo.OnPartitionsRevoked(s.onRevoked),
 		kgo.OnPartitionsLost(s.onLost),

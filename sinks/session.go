@@ -344,9 +344,13 @@ func (s *session) onOffsetsFetched(ctx context.Context, _ *kgo.Client, resp *kms
 				s.assign(id, &commits[i])
 			}
 		}
-		s.w.setWaiting("start", nil)
 	})
 	return nil
+}
+
+// onAssigned is called by the client for each assignment, an empty one too: a group may have more members than partitions.
+func (s *session) onAssigned(context.Context, *kgo.Client, map[string][]int32) {
+	s.w.setWaiting("start", nil)
 }
 
 // assign begins a partition at the group's commit.

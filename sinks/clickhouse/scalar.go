@@ -16,6 +16,12 @@ import (
 	"github.com/sluice-io/sluice/pipelines"
 )
 
+// Limits of types' arguments; the server's own are lower or the same.
+const (
+	fixedStringMax   = 1 << 24
+	decimalDigitsMax = 76
+)
+
 // newLeaf makes the column of a scalar type.
 func newLeaf(t chType) (*leaf, error) {
 	put, err := putterOf(t)
@@ -35,7 +41,7 @@ func putterOf(t chType) (putter, error) {
 	}
 	switch t.name {
 	case "FixedString":
-		n, err := t.intArg(0)
+		n, err := t.lengthArg(0, fixedStringMax)
 		return fixedString(n), err
 	case "DateTime64":
 		precision, err := t.intArg(0)
@@ -71,7 +77,7 @@ func zeroBytes(t chType) int {
 	case "UUID", "IPv6":
 		return 16
 	case "FixedString":
-		n, _ := t.intArg(0)
+		n, _ := t.lengthArg(0, fixedStringMax)
 		return n
 	case "Decimal":
 		precision, _ := t.intArg(0)
@@ -359,11 +365,11 @@ func decimalBytes(precision int) int {
 }
 
 func decimalOf(t chType) (putter, error) {
-	precision, err := t.intArg(0)
+	precision, err := t.lengthArg(0, decimalDigitsMax)
 	if err != nil {
 		return nil, err
 	}
-	scale, err := t.intArg(1)
+	scale, err := t.lengthArg(1, precision)
 	return decimal(precision, scale), err
 }
 

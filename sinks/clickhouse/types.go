@@ -81,6 +81,15 @@ func (t chType) intArg(i int) (int, error) {
 	return n, nil
 }
 
+// lengthArg is intArg for a number from 0 to limit.
+func (t chType) lengthArg(i, limit int) (int, error) {
+	n, err := t.intArg(i)
+	if err == nil && (n < 0 || n > limit) {
+		return 0, fmt.Errorf("type %s: argument %d is not between 0 and %d", t, i+1, limit)
+	}
+	return n, err
+}
+
 // enumValues reads the arguments of an Enum: 'name' = number.
 func (t chType) enumValues() (map[string]int64, error) {
 	values := make(map[string]int64, len(t.args))

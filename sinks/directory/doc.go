@@ -4,7 +4,7 @@
 //
 //	TOPIC-PARTITION-LO-HI.parquet           a finished file; LO and HI have 20 digits
 //	TOPIC-PARTITION-LO-HI.json[.zst|.gz]    the same as JSON lines
-//	.NAME.WRITER.tmp                        a file that WRITER (8 hex digits of a process) has not finished
+//	.NAME.WRITER-N.tmp                      a file that WRITER (8 hex digits of a process) has not finished at its N-th try
 //	_schema-VERSION.json                    the columns of the Parquet files, VERSION has 6 digits
 //
 // Names that begin with a point or an underscore are passed over by the readers of the Hadoop world.

@@ -56,9 +56,10 @@ func (s *Sink) fileName(c sinks.Claim) fileName {
 
 const temporarySuffix = ".tmp"
 
-// temporaryName is the name under which this process writes a file.
+// temporaryName is the name under which one attempt of this process writes a file. No two attempts share one, so a write that was cut off and is
+// still running cannot touch the file of the next.
 func (s *Sink) temporaryName(final string) string {
-	return "." + final + "." + s.writer + temporarySuffix
+	return fmt.Sprintf(".%s.%s-%d%s", final, s.writer, s.attempts.Add(1), temporarySuffix)
 }
 
 // finalOf is the final name that a temporary one stands for.

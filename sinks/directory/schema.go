@@ -176,9 +176,6 @@ func (s *Sink) publishSchema(next *schema) error {
 	}
 	final := schemaName(next.version)
 	temporary := s.temporaryName(final)
-	if err := removeIfThere(s.fs, temporary); err != nil {
-		return err
-	}
 	f, err := s.fs.Create(temporary)
 	if err != nil {
 		return err

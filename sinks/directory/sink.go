@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sluice-io/sluice/pipelines"
 	"github.com/sluice-io/sluice/sinks"
@@ -37,6 +38,7 @@ type Sink struct {
 	open      func() (FS, error)
 	writer    string // names this process in temporary files
 	extension string
+	attempts  atomic.Int64
 
 	mu     sync.Mutex // guards what follows
 	fs     FS         // nil until Check succeeded
@@ -263,9 +265,6 @@ func removeIfThere(dir FS, name string) error {
 
 // writeFile writes, syncs and closes the temporary file.
 func (s *Sink) writeFile(ctx context.Context, dir FS, name string, block encodable) error {
-	if err := removeIfThere(dir, name); err != nil { // of an earlier attempt
-		return err
-	}
 	f, err := dir.Create(name)
 	if err != nil {
 		return err
