@@ -92,7 +92,7 @@ func runRoles(ctx context.Context, a *agent.Agent, ws workers, collected chan st
 	sinksCtx, stopSinks := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopSinks()
 	g.Go(func() error {
-		defer context.AfterFunc(ctx, stopSinks) // registered when the agent has ended: at once if it ended by ctx
+		defer func() { context.AfterFunc(ctx, stopSinks) }() // registered when the agent has ended: at once if it ended by ctx
 		defer close(collected)
 		if a == nil {
 			return nil
