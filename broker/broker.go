@@ -197,6 +197,12 @@ func (b *Broker) build() {
 		OffsetMetadataBytesMax: b.cfg.OffsetMetadataBytesMax,
 		OffsetsRetention:       b.cfg.OffsetsRetention,
 		RetentionCheckInterval: b.cfg.OffsetsRetentionCheck,
+
+		ConsumerSessionTimeout:     b.cfg.ConsumerGroupSessionTimeout,
+		ConsumerHeartbeatInterval:  b.cfg.ConsumerGroupHeartbeatInterval,
+		ConsumerMembersMax:         b.cfg.ConsumerGroupMembersMax,
+		ConsumerAssignors:          b.cfg.ConsumerGroupAssignors,
+		ConsumerAssignmentInterval: b.cfg.ConsumerGroupAssignmentInterval,
 	})
 	b.api = api.New(api.Deps{
 		Log: b.log, Registerer: b.reg,

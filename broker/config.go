@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-io/sluice/broker/commitlog"
+	"github.com/sluice-io/sluice/broker/coordinator/group"
 )
 
 // Config has the settings of a node. The names in brackets are Kafka's
@@ -60,6 +61,21 @@ type Config struct {
 	GroupSessionTimeoutMin, GroupSessionTimeoutMax time.Duration
 	// GroupMembersMax bounds the members of a group [group.max.size]: none.
 	GroupMembersMax int
+
+	// ConsumerGroupSessionTimeout is how long a member of the consumer protocol may be silent
+	// [group.consumer.session.timeout.ms]: 45 s.
+	ConsumerGroupSessionTimeout time.Duration
+	// ConsumerGroupHeartbeatInterval is how often it is told to send a heartbeat
+	// [group.consumer.heartbeat.interval.ms]: 5 s.
+	ConsumerGroupHeartbeatInterval time.Duration
+	// ConsumerGroupMembersMax bounds the members of such a group [group.consumer.max.size]: none.
+	ConsumerGroupMembersMax int
+	// ConsumerGroupAssignors are the assignors that such members may ask for, the first of which is
+	// for those who do not [group.consumer.assignors]: uniform and range. There are no others.
+	ConsumerGroupAssignors []string
+	// ConsumerGroupAssignmentInterval is how long an assignment of such a group stays at least
+	// [group.consumer.assignment.interval.ms]: 1 s; below zero none.
+	ConsumerGroupAssignmentInterval time.Duration
 
 	// RequestBytesMax bounds one request [socket.request.max.bytes]: 100 MiB.
 	RequestBytesMax int
@@ -140,6 +156,10 @@ const (
 	defaultSessionTimeoutMax        = 30 * time.Minute
 	defaultGroupMembersMax          = 1<<31 - 1
 
+	defaultConsumerSessionTimeout     = 45 * time.Second
+	defaultConsumerHeartbeatInterval  = 5 * time.Second
+	defaultConsumerAssignmentInterval = time.Second
+
 	embeddedOffsetsPartitions = 4
 )
 
@@ -176,6 +196,13 @@ func (c Config) withDefaults() Config {
 	or(&c.GroupSessionTimeoutMin, defaultSessionTimeoutMin)
 	or(&c.GroupSessionTimeoutMax, defaultSessionTimeoutMax)
 	or(&c.GroupMembersMax, defaultGroupMembersMax)
+	or(&c.ConsumerGroupSessionTimeout, defaultConsumerSessionTimeout)
+	or(&c.ConsumerGroupHeartbeatInterval, defaultConsumerHeartbeatInterval)
+	or(&c.ConsumerGroupMembersMax, defaultGroupMembersMax)
+	or(&c.ConsumerGroupAssignmentInterval, defaultConsumerAssignmentInterval)
+	if len(c.ConsumerGroupAssignors) == 0 {
+		c.ConsumerGroupAssignors = group.Assignors()
+	}
 	or(&c.RequestBytesMax, defaultRequestBytesMax)
 	or(&c.ConnectionsMax, defaultConnectionsMax)
 	or(&c.InFlightMax, defaultInFlightMax)

@@ -47,6 +47,7 @@ func (a assignment) name() commitlog.TopicPartition {
 // broker's partitions as the image has changed. It runs under the controller's
 // lock, so one at a time.
 func (b *Broker) apply(old, new *cluster.Image) {
+	b.groups.SetImage(new) // before a group is led here: it decides on the topics that it knows
 	var add []assignment
 	var deleted []string
 	cluster.DiffTopics(old, new, func(was, is *cluster.Topic) {

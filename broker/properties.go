@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-io/sluice/broker/api"
 	"github.com/sluice-io/sluice/broker/cluster"
+	"github.com/sluice-io/sluice/broker/coordinator/group"
 )
 
 // property ties the name of a setting to its field.
@@ -67,24 +68,24 @@ func properties() []property {
 			func(c *Config) *time.Duration { return &c.OffsetsRetentionCheck }),
 		number("offset.metadata.max.bytes", 0, math.MaxInt32, "The longest metadata of a commit, in bytes.",
 			func(c *Config) *int { return &c.OffsetMetadataBytesMax }),
-		{
-			name: "group.initial.rebalance.delay.ms", typ: cluster.ConfigInt,
-			doc: "How long the first rebalance of an empty group waits for more members, in milliseconds.",
-			set: setInt(0, math.MaxInt32, func(c *Config, n int64) {
-				c.GroupInitialRebalanceDelay = time.Duration(n) * time.Millisecond
-				if n == 0 {
-					c.GroupInitialRebalanceDelay = -1
-				}
-			}),
-			get: func(c *Config) string {
-				return strconv.FormatInt(max(c.GroupInitialRebalanceDelay, 0).Milliseconds(), 10)
-			},
-		},
+		intervalOrNone("group.initial.rebalance.delay.ms", "How long the first rebalance of an empty group waits for more members, in milliseconds.",
+			func(c *Config) *time.Duration { return &c.GroupInitialRebalanceDelay }),
 		duration("group.min.session.timeout.ms", time.Millisecond, "The shortest session timeout a member may ask for, in milliseconds.",
 			func(c *Config) *time.Duration { return &c.GroupSessionTimeoutMin }),
 		duration("group.max.session.timeout.ms", time.Millisecond, "The longest session timeout a member may ask for, in milliseconds.",
 			func(c *Config) *time.Duration { return &c.GroupSessionTimeoutMax }),
 		number("group.max.size", 1, math.MaxInt32, "The most members of a group.", func(c *Config) *int { return &c.GroupMembersMax }),
+		duration("group.consumer.session.timeout.ms", time.Millisecond, "How long a member of the consumer protocol may be silent, in milliseconds.",
+			func(c *Config) *time.Duration { return &c.ConsumerGroupSessionTimeout }),
+		duration("group.consumer.heartbeat.interval.ms", time.Millisecond, "How often a member of the consumer protocol is told to send a heartbeat, in milliseconds.",
+			func(c *Config) *time.Duration { return &c.ConsumerGroupHeartbeatInterval }),
+		number("group.consumer.max.size", 1, math.MaxInt32, "The most members of a group of the consumer protocol.",
+			func(c *Config) *int { return &c.ConsumerGroupMembersMax }),
+		assignorList("group.consumer.assignors", "The server-side assignors that members may ask for: uniform, range. The first one is for members that do not ask.",
+			func(c *Config) *[]string { return &c.ConsumerGroupAssignors }),
+		intervalOrNone("group.consumer.assignment.interval.ms", "How long an assignment of a group of the consumer protocol stays at least, in milliseconds.",
+			func(c *Config) *time.Duration { return &c.ConsumerGroupAssignmentInterval }),
+		only("group.consumer.migration.policy", "disabled", "Whether groups with members can change their protocol: not yet. Groups without members always can."),
 		number("socket.request.max.bytes", 1024, math.MaxInt32, "The largest request, in bytes.", func(c *Config) *int { return &c.RequestBytesMax }),
 		number("max.connections", 1, math.MaxInt32, "The most open connections.", func(c *Config) *int { return &c.ConnectionsMax }),
 		number("max.connections.per.ip", 0, math.MaxInt32, "The most open connections of one address; 0 sets no limit.",
@@ -171,6 +172,49 @@ func list(name, doc string, field func(*Config) *[]string) property {
 			return nil
 		},
 		get: func(c *Config) string { return strings.Join(*field(c), ",") },
+	}
+}
+
+// intervalOrNone is a time in milliseconds that may be 0, which the field has as below zero.
+func intervalOrNone(name, doc string, field func(*Config) *time.Duration) property {
+	return property{
+		name: name, typ: cluster.ConfigInt, doc: doc,
+		set: setInt(0, math.MaxInt32, func(c *Config, n int64) {
+			*field(c) = time.Duration(n) * time.Millisecond
+			if n == 0 {
+				*field(c) = -1
+			}
+		}),
+		get: func(c *Config) string { return strconv.FormatInt(max(*field(c), 0).Milliseconds(), 10) },
+	}
+}
+
+// assignorList is a list of the assignors that there are.
+func assignorList(name, doc string, field func(*Config) *[]string) property {
+	p := list(name, doc, field)
+	set := p.set
+	p.set = func(c *Config, value string) error {
+		for _, word := range cluster.SplitList(value) {
+			if !slices.Contains(group.Assignors(), word) {
+				return fmt.Errorf("there is no assignor %q; there are %s", word, strings.Join(group.Assignors(), ", "))
+			}
+		}
+		return set(c, value)
+	}
+	return p
+}
+
+// only is a property of Kafka's of which there is one value here.
+func only(name, value, doc string) property {
+	return property{
+		name: name, typ: cluster.ConfigString, doc: doc,
+		set: func(_ *Config, given string) error {
+			if !strings.EqualFold(given, value) {
+				return fmt.Errorf("%q is not supported; only %q is", given, value)
+			}
+			return nil
+		},
+		get: func(*Config) string { return value },
 	}
 }
 

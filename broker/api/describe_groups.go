@@ -12,7 +12,7 @@ import (
 )
 
 // DescribeGroups, versions 0 to 6: from 3 with authorised operations, from 4 with instance ids,
-// from 6 a group that does not exist is GROUP_ID_NOT_FOUND with a message; before, it is Dead and
+// from 6 a group that does not exist, or is of the consumer protocol, is GROUP_ID_NOT_FOUND with a message; before, it is Dead and
 // no error.
 
 // groupOperations is what can be done with a group, as a bit for each of Kafka's ACL operations:

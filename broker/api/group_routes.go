@@ -24,6 +24,10 @@ func groupRoutes() []route {
 		{key: 16, min: 0, max: 5, handle: direct(listGroups)},
 		{key: 15, min: 0, max: 6, handle: direct(describeGroups)},
 		{key: 42, min: 0, max: 3, handle: async(deleteGroups)},
+		{key: 47, min: 0, max: 0, handle: async(offsetDelete)},
+		// librdkafka takes the new protocol only with exactly version 1 of the heartbeat.
+		{key: 68, min: 0, max: 1, handle: async(consumerGroupHeartbeat)},
+		{key: 69, min: 0, max: 1, handle: async(consumerGroupDescribe)},
 	}
 }
 
@@ -47,6 +51,14 @@ var groupErrors = []struct {
 	{group.ErrNonEmptyGroup, kerr.NonEmptyGroup},
 	{group.ErrGroupNotFound, kerr.GroupIDNotFound},
 	{group.ErrMetadataTooLarge, kerr.OffsetMetadataTooLarge},
+	{group.ErrSubscribed, kerr.GroupSubscribedToTopic},
+	{group.ErrInvalidRequest, kerr.InvalidRequest},
+	{group.ErrFencedMemberEpoch, kerr.FencedMemberEpoch},
+	{group.ErrStaleMemberEpoch, kerr.StaleMemberEpoch},
+	{group.ErrUnreleasedInstance, kerr.UnreleasedInstanceID},
+	{group.ErrUnsupportedAssignor, kerr.UnsupportedAssignor},
+	{group.ErrInvalidRegex, kerr.InvalidRegularExpression},
+	{group.ErrUnsupportedVersion, kerr.UnsupportedVersion},
 }
 
 // groupErrorCode returns the code of an error of the group coordinator; 0 for none.

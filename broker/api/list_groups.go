@@ -11,19 +11,16 @@ import (
 
 // ListGroups, versions 0 to 5: from 4 with a filter of states, from 5 with one of types.
 
-// classicGroupType is the type of every group there is.
-const classicGroupType = "classic"
-
 func listGroups(a *API, _ *server.Request, req *kmsg.ListGroupsRequest) kmsg.Response {
 	resp := kmsg.NewPtrListGroupsResponse()
 	all, err := a.Groups.List()
 	resp.ErrorCode = groupErrorCode(err)
 	for _, g := range all {
-		if !passes(req.StatesFilter, g.State) || !passes(req.TypesFilter, classicGroupType) {
+		if !passes(req.StatesFilter, g.State) || !passes(req.TypesFilter, g.Type) {
 			continue
 		}
 		out := kmsg.NewListGroupsResponseGroup()
-		out.Group, out.ProtocolType, out.GroupState, out.GroupType = g.Group, g.ProtocolType, g.State, classicGroupType
+		out.Group, out.ProtocolType, out.GroupState, out.GroupType = g.Group, g.ProtocolType, g.State, g.Type
 		resp.Groups = append(resp.Groups, out)
 	}
 	return resp

@@ -13,11 +13,13 @@ import (
 )
 
 // OffsetCommit, versions 2 to 10: up to 4 with a retention of its own, from 6 with leader epochs,
-// from 7 with an instance id, from 9 GROUP_ID_NOT_FOUND may be answered, from 10 topics come by id.
+// from 7 with an instance id, from 9 GROUP_ID_NOT_FOUND may be answered, and STALE_MEMBER_EPOCH to
+// members of the consumer protocol, who need this version, from 10 topics come by id.
 
 func offsetCommit(a *API, r *server.Request, req *kmsg.OffsetCommitRequest) {
 	commit := group.CommitRequest{
 		Group: req.Group, MemberID: req.MemberID, InstanceID: orEmpty(req.InstanceID), Generation: req.Generation,
+		ByEpoch: req.Version >= 9,
 	}
 	if req.Version <= 4 && req.RetentionTimeMillis >= 0 {
 		commit.Retention = max(time.Duration(req.RetentionTimeMillis)*time.Millisecond, time.Millisecond)

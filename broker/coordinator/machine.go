@@ -14,7 +14,8 @@ type Machine interface {
 	Replay(r *record.Record) error
 	// Loaded is called once, after the last Replay and before the first input.
 	Loaded(now time.Time, out *Actions)
-	// Expire fires every timer that is due.
+	// Expire fires timers that are due, one or more of them. It is called until none is, and what
+	// each call asks to be written is in the log before the next one.
 	Expire(now time.Time, out *Actions)
 	// Deadline returns the time of the next timer; zero when there is none.
 	Deadline() time.Time

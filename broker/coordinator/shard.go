@@ -134,14 +134,19 @@ func (s *Shard[M]) refusal() error {
 // settle appends the writes of a pass, runs what follows from refused ones, and arms the clock
 // timer. It holds the mutex.
 func (s *Shard[M]) settle(r *round) {
+	s.appendAll(r)
+	if s.state == Active {
+		s.arm()
+	}
+}
+
+// appendAll appends the writes of a pass, and those that follow from refused ones.
+func (s *Shard[M]) appendAll(r *round) {
 	r.log, r.term = s.part, s.term
 	for len(r.actions.writes) > 0 {
 		w := r.actions.writes[0]
 		r.actions.writes = r.actions.writes[1:]
 		s.append(w, r)
-	}
-	if s.state == Active {
-		s.arm()
 	}
 }
 
@@ -243,11 +248,20 @@ func (s *Shard[M]) expire(term int64, at time.Time) {
 	s.mu.Lock()
 	if term == s.term && s.state == Active && s.wake.Equal(at) {
 		s.wake, s.stop = time.Time{}, nil
-		s.machine.Expire(s.clock.Now(), &r.actions)
-		s.settle(&r)
+		for now := s.clock.Now(); s.due(now); {
+			s.machine.Expire(now, &r.actions)
+			s.appendAll(&r)
+		}
+		s.arm()
 	}
 	s.mu.Unlock()
 	s.finish(&r)
+}
+
+// due says whether a timer of the machine is.
+func (s *Shard[M]) due(now time.Time) bool {
+	at := s.machine.Deadline()
+	return s.state == Active && !at.IsZero() && !at.After(now)
 }
 
 // unload throws the machine away and answers who waits. It holds the mutex.
@@ -332,6 +346,7 @@ func (s *Shard[M]) loaded(term int64, m M, err error) {
 		s.machine, s.state = m, Active
 		m.Loaded(s.clock.Now(), &r.actions)
 		for _, f := range s.waiting {
+			s.appendAll(&r) // each decides on what the one before it has written
 			f(m, s.clock.Now(), &r.actions)
 		}
 		s.waiting = nil

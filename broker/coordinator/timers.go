@@ -45,10 +45,17 @@ func (ts *Timers) Deadline() time.Time {
 // Expire fires, and unsets, every timer due at now, earliest first. Timers that are set while it
 // runs fire too if they are due.
 func (ts *Timers) Expire(now time.Time, out *Actions) {
-	for len(ts.heap) > 0 && !ts.heap[0].at.After(now) {
-		t := heap.Pop(&ts.heap).(*Timer)
-		t.fire(now, out)
+	for ts.ExpireNext(now, out) {
 	}
+}
+
+// ExpireNext fires, and unsets, the earliest timer if it is due at now, and says whether it was.
+func (ts *Timers) ExpireNext(now time.Time, out *Actions) bool {
+	if len(ts.heap) == 0 || ts.heap[0].at.After(now) {
+		return false
+	}
+	heap.Pop(&ts.heap).(*Timer).fire(now, out)
+	return true
 }
 
 type timerHeap []*Timer

@@ -57,7 +57,7 @@ type groupEntry struct {
 	value *kmsg.GroupMetadataValue
 }
 
-// decode reads a record: an offsetEntry, a groupEntry, or nil for keys of another kind. A
+// decode reads a record: an offsetEntry, a groupEntry, a consumerEntry, or nil for keys of another kind. A
 // *CorruptRecordError says that it cannot be read.
 func decode(key, value []byte) (any, error) {
 	if len(key) < 2 {
@@ -69,7 +69,11 @@ func decode(key, value []byte) (any, error) {
 	case groupKeyVersion:
 		return decodeGroup(key, value)
 	default:
-		return nil, nil
+		e, err := decodeConsumer(version, key, value)
+		if e == nil { // not an interface around nothing
+			return nil, err
+		}
+		return e, err
 	}
 }
 

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"testing"
@@ -132,7 +133,7 @@ func TestDecodeRefusals(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want a *CorruptRecordError", name, e, err)
 		}
 	}
-	if e, err := decode([]byte{0, 3, 0, 0}, nil); e != nil || err != nil {
+	if e, err := decode([]byte{0, 10, 0, 0}, nil); e != nil || err != nil {
 		t.Errorf("key of another protocol: %v, %v, want it skipped", e, err)
 	}
 }
@@ -143,6 +144,9 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(unhex(f, goldenGroupKey), unhex(f, goldenGroup))
 	f.Add(unhex(f, goldenGroupKey), unhex(f, goldenEmptyGroup))
+	for _, g := range goldenConsumerRecords(f) {
+		f.Add(g.key, g.value)
+	}
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		e, err := decode(key, value)
 		if err != nil {
@@ -152,6 +156,16 @@ func FuzzDecode(f *testing.F) {
 		case offsetEntry:
 			if e.value != nil {
 				encodeOffset(e.group, e.topic, e.partition, e.value)
+			}
+		case consumerEntry:
+			c := newConsumerGroup()
+			e.apply(c)
+			r := e.record()
+			again, err := decode(r.Key, r.Value)
+			if err != nil {
+				t.Errorf("%+v is not read again: %v", e, err)
+			} else if r2 := again.(consumerEntry).record(); !bytes.Equal(r.Value, r2.Value) || !bytes.Equal(r.Key, r2.Key) {
+				t.Errorf("%x written again is %x", r.Value, r2.Value)
 			}
 		case groupEntry:
 			if e.value != nil {

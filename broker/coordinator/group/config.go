@@ -21,6 +21,22 @@ type Config struct {
 	// RetentionCheckInterval is how often expired offsets are looked for
 	// [offsets.retention.check.interval.ms, 600000].
 	RetentionCheckInterval time.Duration
+	// ConsumerSessionTimeout is how long a member of the consumer protocol may be silent
+	// [group.consumer.session.timeout.ms, 45000].
+	ConsumerSessionTimeout time.Duration
+	// ConsumerHeartbeatInterval is how often such a member is told to send a heartbeat
+	// [group.consumer.heartbeat.interval.ms, 5000].
+	ConsumerHeartbeatInterval time.Duration
+	// ConsumerMembersMax is the most members of a group of the consumer protocol
+	// [group.consumer.max.size, 2147483647].
+	ConsumerMembersMax int
+	// ConsumerAssignors are the server-side assignors that members may ask for; the first is for
+	// those who do not [group.consumer.assignors, uniform and range]. Others do not exist.
+	ConsumerAssignors []string
+	// ConsumerAssignmentInterval is how long a group's target assignment stays at least
+	// [group.consumer.assignment.interval.ms, 1000]: many members that come together are so
+	// assigned together. Below zero there is no such time.
+	ConsumerAssignmentInterval time.Duration
 	// LoadsMax is how many partitions are replayed at a time; 4 by default.
 	LoadsMax int
 }
@@ -37,6 +53,15 @@ func (c Config) withDefaults() Config {
 	orElse(&c.OffsetMetadataBytesMax, 4096)
 	orElse(&c.OffsetsRetention, 7*24*time.Hour)
 	orElse(&c.RetentionCheckInterval, 10*time.Minute)
+	orElse(&c.ConsumerSessionTimeout, 45*time.Second)
+	orElse(&c.ConsumerHeartbeatInterval, 5*time.Second)
+	orElse(&c.ConsumerMembersMax, 1<<31-1)
+	if len(c.ConsumerAssignors) == 0 {
+		c.ConsumerAssignors = Assignors()
+	}
+	if c.ConsumerAssignmentInterval == 0 {
+		c.ConsumerAssignmentInterval = time.Second
+	}
 	orElse(&c.LoadsMax, 4)
 	return c
 }

@@ -6,19 +6,21 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf16"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sluice-io/sluice/broker/cluster"
 	"github.com/sluice-io/sluice/broker/coordinator"
 )
 
 // Coordinator serves the groups whose partitions of the offsets topic this broker leads: one shard
 // for each partition. It is safe for concurrent use.
 //
-// The broker tells it of the cluster through SetPartitions, Elect, Resign and TopicsDeleted.
+// The broker tells it of the cluster through SetPartitions, SetImage, Elect, Resign and TopicsDeleted.
 // Answers come through a function: at once on the caller's goroutine where nothing has to be waited
 // for, later from any goroutine otherwise. A function is called exactly once.
 type Coordinator struct {
@@ -29,6 +31,7 @@ type Coordinator struct {
 	newID   func() string // makes the random part of member ids; does not change once there are shards
 	loads   chan struct{} // one token for each running load
 	loading sync.WaitGroup
+	image   atomic.Pointer[cluster.Image]
 
 	mu         sync.RWMutex // guards what follows
 	shards     map[int32]*shard
@@ -117,7 +120,7 @@ func (c *Coordinator) shardOf(partition int32) *shard {
 	s := c.shards[partition]
 	if s == nil {
 		log := c.log.With("partition", partition)
-		newMachine := func() *machine { return newMachine(log, c.cfg, c.metrics, c.newID) }
+		newMachine := func() *machine { return newMachine(log, c.cfg, c.metrics, c.newID, c.image.Load) }
 		s = coordinator.NewShard(log, c.clock, newMachine, coordinator.Config{})
 		c.shards[partition] = s
 	}

@@ -4,15 +4,23 @@ package group
 func (m *machine) list(all []Listing) []Listing {
 	for _, id := range m.groupIDs() {
 		if g := m.groups[id]; g.state != dead {
-			all = append(all, Listing{Group: id, ProtocolType: g.protocolType, State: g.state.String()})
+			all = append(all, g.listing())
 		}
 	}
 	return all
 }
 
+func (g *group) listing() Listing {
+	l := Listing{Group: g.id, Type: ClassicType, ProtocolType: g.protocolType, State: g.stateName()}
+	if g.consumer != nil {
+		l.Type, l.ProtocolType = ConsumerType, consumerProtocol
+	}
+	return l
+}
+
 func (m *machine) describe(id string) (Description, error) {
 	g := m.groups[id]
-	if g == nil || g.state == dead {
+	if g == nil || g.state == dead || g.consumer != nil {
 		return Description{Group: id, State: dead.String()}, ErrGroupNotFound
 	}
 	d := Description{Group: id, State: g.state.String(), ProtocolType: g.protocolType}
@@ -33,7 +41,11 @@ func (m *machine) describe(id string) (Description, error) {
 func (m *machine) views(all []View) []View {
 	for _, id := range m.groupIDs() {
 		g := m.groups[id]
-		all = append(all, View{Group: id, State: g.state.String(), Members: len(g.members), Offsets: allOffsets(g.offsets)})
+		v := View{Group: id, State: g.stateName(), Members: len(g.members), Offsets: allOffsets(g.offsets)}
+		if g.consumer != nil {
+			v.Members = len(g.consumer.members)
+		}
+		all = append(all, v)
 	}
 	return all
 }

@@ -30,4 +30,14 @@ var (
 	ErrNonEmptyGroup         = errors.New("the group has members")
 	ErrGroupNotFound         = errors.New("no such group")
 	ErrMetadataTooLarge      = errors.New("offset metadata is too large")
+	ErrSubscribed            = errors.New("members of the group subscribe to the topic")
+
+	// Of the consumer protocol.
+	ErrInvalidRequest      = errors.New("invalid request")
+	ErrFencedMemberEpoch   = errors.New("the member is fenced")
+	ErrStaleMemberEpoch    = errors.New("not the member's epoch")
+	ErrUnreleasedInstance  = errors.New("a member that has not left holds this group instance id")
+	ErrUnsupportedAssignor = errors.New("no such server-side assignor")
+	ErrInvalidRegex        = errors.New("invalid regular expression")
+	ErrUnsupportedVersion  = errors.New("members of consumer groups need a later version of this request")
 )

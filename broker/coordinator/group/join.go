@@ -50,6 +50,11 @@ func (m *machine) admit(in step, req *JoinRequest) (*group, error) {
 	if !g.supports(req.ProtocolType, req.Protocols) {
 		return nil, ErrInconsistentProtocol
 	}
+	if g.consumer != nil {
+		if err := m.becomeClassic(in, g, req); err != nil {
+			return nil, err
+		}
+	}
 	m.groups[g.id] = g // not before it is sure that somebody joins
 	return g, nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sluice-io/sluice/broker/cluster"
 	"github.com/sluice-io/sluice/broker/coordinator"
 	"github.com/sluice-io/sluice/internal/record"
 )
@@ -20,7 +21,8 @@ type machine struct {
 	log     *slog.Logger
 	cfg     Config
 	metrics *metrics
-	newID   func() string // makes the random part of member ids
+	newID   func() string         // makes the random part of member ids
+	image   func() *cluster.Image // what topics there are; nil: no cluster
 
 	groups map[string]*group
 	timers coordinator.Timers
@@ -33,8 +35,8 @@ type step struct {
 	out *coordinator.Actions
 }
 
-func newMachine(log *slog.Logger, cfg Config, metrics *metrics, newID func() string) *machine {
-	return &machine{log: log, cfg: cfg, metrics: metrics, newID: newID, groups: make(map[string]*group)}
+func newMachine(log *slog.Logger, cfg Config, metrics *metrics, newID func() string, image func() *cluster.Image) *machine {
+	return &machine{log: log, cfg: cfg, metrics: metrics, newID: newID, image: image, groups: make(map[string]*group)}
 }
 
 // Replay implements coordinator.Machine.
@@ -48,6 +50,8 @@ func (m *machine) Replay(r *record.Record) error {
 		m.replayOffset(e)
 	case groupEntry:
 		m.replayGroup(e)
+	case consumerEntry:
+		m.replayConsumer(e)
 	default:
 		m.log.Debug("skipped a record of another protocol", "offset", r.Offset)
 	}
@@ -65,7 +69,7 @@ func (m *machine) replayOffset(e offsetEntry) {
 
 func (m *machine) replayGroup(e groupEntry) {
 	if e.value == nil {
-		delete(m.groups, e.group)
+		m.replayGroupGone(e.group)
 		return
 	}
 	g := groupFromValue(e.group, e.value)
@@ -75,11 +79,42 @@ func (m *machine) replayGroup(e groupEntry) {
 	m.groups[e.group] = g
 }
 
+// replayGroupGone takes the classic protocol off a group: it is gone, unless it has offsets, which
+// are taken away before the group is, or was made one of the consumer protocol.
+func (m *machine) replayGroupGone(id string) {
+	g := m.groups[id]
+	switch {
+	case g == nil || g.consumer != nil:
+	case len(g.offsets) == 0:
+		delete(m.groups, id)
+	default:
+		m.forgetClassic(g)
+	}
+}
+
+// replayConsumer applies a record of the consumer protocol. What there was of a group under the
+// other one has ended.
+func (m *machine) replayConsumer(e consumerEntry) {
+	if g := m.groups[e.groupID()]; g != nil && g.consumer == nil && !e.gone() {
+		for _, mem := range g.members {
+			m.timers.Stop(&mem.session)
+		}
+		g.state = empty
+	}
+	m.applyConsumer(e)
+	if g := m.groups[e.groupID()]; g != nil && g.consumer == nil && !g.persisted && len(g.offsets) == 0 {
+		delete(m.groups, e.groupID())
+	}
+}
+
 // Loaded implements coordinator.Machine: every member's session begins anew.
 func (m *machine) Loaded(now time.Time, out *coordinator.Actions) {
 	in := step{now, out}
 	for _, id := range m.groupIDs() {
 		g := m.groups[id]
+		if g.consumer != nil {
+			m.consumerLoaded(now, g)
+		}
 		for _, mem := range g.members {
 			m.keepSession(in, g, mem)
 		}
@@ -90,8 +125,9 @@ func (m *machine) Loaded(now time.Time, out *coordinator.Actions) {
 	m.armSweep(now)
 }
 
-// Expire implements coordinator.Machine.
-func (m *machine) Expire(now time.Time, out *coordinator.Actions) { m.timers.Expire(now, out) }
+// Expire implements coordinator.Machine. It fires one timer: what follows from it has to be in the
+// log before the next one decides.
+func (m *machine) Expire(now time.Time, out *coordinator.Actions) { m.timers.ExpireNext(now, out) }
 
 // Deadline implements coordinator.Machine.
 func (m *machine) Deadline() time.Time { return m.timers.Deadline() }
@@ -124,7 +160,7 @@ func (m *machine) ensureGroup(id string, now time.Time) *group {
 // dropIfBlank forgets a group that says nothing: no record of it is in the log, nobody is or is
 // about to be in it, no offset is kept.
 func (m *machine) dropIfBlank(g *group) {
-	if g.state == empty && !g.persisted && len(g.pendingJoin) == 0 && len(g.offsets) == 0 && m.groups[g.id] == g {
+	if g.state == empty && !g.persisted && g.consumer == nil && len(g.pendingJoin) == 0 && len(g.offsets) == 0 && m.groups[g.id] == g {
 		m.remove(g)
 	}
 }
@@ -134,6 +170,9 @@ func (m *machine) remove(g *group) {
 	m.timers.Stop(&g.syncTimer)
 	for _, t := range g.pendingJoin {
 		m.timers.Stop(t)
+	}
+	if g.consumer != nil {
+		m.endConsumer(g)
 	}
 	g.state = dead
 	delete(m.groups, g.id)

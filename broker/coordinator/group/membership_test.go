@@ -283,7 +283,7 @@ func TestDescribeAndList(t *testing.T) {
 	}
 	f.commit(oneCommit("simple", "", -1, 1)).get()
 	all, err := f.c.List()
-	if err != nil || len(all) != 2 || all[0] != (Listing{"g", "consumer", "PreparingRebalance"}) || all[1] != (Listing{"simple", "", "Empty"}) {
+	if err != nil || len(all) != 2 || all[0] != (Listing{"g", ClassicType, "consumer", "PreparingRebalance"}) || all[1] != (Listing{"simple", ClassicType, "", "Empty"}) {
 		t.Errorf("%+v, %v", all, err)
 	}
 }

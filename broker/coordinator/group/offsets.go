@@ -99,6 +99,9 @@ func hasValue(_ string, _ int32, s *slot) bool { return s.value != nil }
 
 func (m *machine) commit(req CommitRequest, now time.Time, out *coordinator.Actions, answer func(CommitResponse)) {
 	g, err := m.checkCommit(req, now)
+	if err == nil && g.consumer != nil {
+		err = g.consumer.checkCommit(req)
+	}
 	if err != nil {
 		out.Reply(func() { answer(CommitResponse{Err: err}) })
 		return
@@ -137,7 +140,7 @@ func (m *machine) checkCommit(req CommitRequest, now time.Time) (*group, error) 
 	switch {
 	case g.state == dead:
 		return nil, ErrUnavailable
-	case req.Generation < 0 && g.state == empty:
+	case g.consumer != nil, req.Generation < 0 && g.state == empty:
 		return g, nil
 	case req.Generation < 0 && req.MemberID == "" && req.InstanceID == "":
 		return nil, ErrUnknownMember // a stranger, while the group has members
@@ -205,13 +208,18 @@ func longerThan(s string, most int) bool {
 	return len(s) > most && len(utf16.Encode([]rune(s))) > most
 }
 
-func (m *machine) fetch(req FetchRequest) []Offset {
+func (m *machine) fetch(req FetchRequest) ([]Offset, error) {
 	var held offsets
 	if g := m.groups[req.Group]; g != nil {
 		held = g.offsets
+		if g.consumer != nil {
+			if err := g.consumer.checkFetch(req); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if req.All {
-		return allOffsets(held)
+		return allOffsets(held), nil
 	}
 	found := make([]Offset, len(req.Partitions))
 	for i, p := range req.Partitions {
@@ -222,7 +230,7 @@ func (m *machine) fetch(req FetchRequest) []Offset {
 		}
 		found[i] = v.offsetOf(p.Topic, p.Partition)
 	}
-	return found
+	return found, nil
 }
 
 // otherTopic says whether two topic ids are known and different: the offset is of a topic that was

@@ -14,7 +14,7 @@ func (m *machine) delete(id string, out *coordinator.Actions, answer func(error)
 	switch {
 	case g == nil || g.state == dead:
 		err = ErrGroupNotFound
-	case g.state != empty:
+	case g.occupied():
 		err = ErrNonEmptyGroup
 	}
 	if err != nil {
@@ -32,7 +32,7 @@ func (m *machine) delete(id string, out *coordinator.Actions, answer func(error)
 // so that nothing that is decided in the meantime can outlive it in the log.
 func (m *machine) removeGroup(g *group, places []place, out *coordinator.Actions, done func(error, *coordinator.Actions)) {
 	g.state = dead
-	m.removeOffsets(g, places, []coordinator.Record{groupTombstone(g.id)}, out, func(err error, out *coordinator.Actions) {
+	m.removeOffsets(g, places, g.tombstones(), out, func(err error, out *coordinator.Actions) {
 		if err != nil {
 			g.state = empty
 		} else {
@@ -40,6 +40,18 @@ func (m *machine) removeGroup(g *group, places []place, out *coordinator.Actions
 		}
 		done(err, out)
 	})
+}
+
+// tombstones end the records of the group itself, which has no members.
+func (g *group) tombstones() []coordinator.Record {
+	if g.consumer == nil {
+		return []coordinator.Record{groupTombstone(g.id)}
+	}
+	var all []coordinator.Record
+	for _, e := range g.consumer.groupGone(g.id) {
+		all = append(all, e.record())
+	}
+	return all
 }
 
 // removeOffsets writes tombstones for the places of a group, in batches one after the other, and
@@ -122,7 +134,7 @@ func (m *machine) expireOffsets(in step, g *group) {
 	})
 	m.metrics.expired.Add(float64(len(expired)))
 	switch {
-	case kept == 0 && g.state == empty && len(g.pendingJoin) == 0 && (len(expired) > 0 || g.persisted):
+	case kept == 0 && !g.occupied() && len(g.pendingJoin) == 0 && (len(expired) > 0 || g.persisted || g.consumer != nil):
 		m.removeGroup(g, expired, in.out, func(error, *coordinator.Actions) {})
 	case len(expired) > 0:
 		m.removeOffsets(g, expired, nil, in.out, func(error, *coordinator.Actions) {})
@@ -133,7 +145,8 @@ func (m *machine) expireOffsets(in step, g *group) {
 
 // expired says whether an offset is past its retention (KIP-211). That of a group's member counts
 // from when the group became empty; that of a consumer without a group, and of a topic that a
-// stable group of consumers no longer subscribes to, from its commit. All others stay.
+// stable group of consumers no longer subscribes to, from its commit, and so that of a topic to
+// which no member of the consumer protocol subscribes. All others stay.
 func (m *machine) expired(g *group, topic string, s *slot, now time.Time) bool {
 	if s.value == nil || s.pending > 0 {
 		return false
@@ -141,6 +154,10 @@ func (m *machine) expired(g *group, topic string, s *slot, now time.Time) bool {
 	from := time.UnixMilli(s.value.commitMillis)
 	_, subscribed := g.subscribed[topic]
 	switch {
+	case g.consumer != nil:
+		if g.consumer.subscribes(topic) {
+			return false
+		}
 	case g.protocolType == "":
 	case g.state == empty:
 		if !g.since.IsZero() {

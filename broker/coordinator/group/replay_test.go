@@ -269,7 +269,7 @@ func TestReplayOfALogThatOthersWrote(t *testing.T) {
 	for offset := range int64(4) {
 		f.commit(oneCommit("g", "", -1, offset)).get()
 	}
-	f.log.appendRecord(t, []byte{0, 3, 1, 2, 3}, []byte("new protocol"), record.BuildOptions{})
+	f.log.appendRecord(t, []byte{0, 10, 1, 2, 3}, []byte("share group"), record.BuildOptions{})
 	f.log.appendRecord(t, []byte{0, 0, 0, 1}, []byte{0, 0, 0, 0, 0, 0}, record.BuildOptions{Control: true, Transactional: true, Idempotent: true, ProducerID: 1})
 	log := f.log.prefix(f.log.end)
 	log.batches = slices.Delete(log.batches, 0, 2)

@@ -107,7 +107,9 @@ type Commit struct {
 // use groups, or from an administrator.
 type CommitRequest struct {
 	Group, MemberID, InstanceID string
-	Generation                  int32
+	Generation                  int32 // or the member epoch
+	// ByEpoch: the request can be told of a stale member epoch (version 9 and later).
+	ByEpoch bool
 	// Retention is how long this commit is kept, from now; 0 means the broker's setting (versions 2
 	// to 4).
 	Retention time.Duration
@@ -152,8 +154,14 @@ type FetchRequest struct {
 
 // Listing is a line of a group list.
 type Listing struct {
-	Group, ProtocolType, State string
+	Group, Type, ProtocolType, State string
 }
+
+// Types of groups, by the protocol that they speak.
+const (
+	ClassicType  = "classic"
+	ConsumerType = "consumer"
+)
 
 // MemberDescription tells of one member. Metadata and Assignment are empty while the group
 // rebalances.

@@ -69,7 +69,10 @@ func (c *Coordinator) Commit(req CommitRequest, answer func(CommitResponse)) {
 // Offsets returns committed offsets: all of the group's in order of topic and partition, or those
 // that were asked for, with offset -1 where there is none. A group that does not exist has none.
 func (c *Coordinator) Offsets(req FetchRequest) (offsets []Offset, err error) {
-	err = c.do(req.Group, func(m *machine, _ time.Time, _ *coordinator.Actions) { offsets = m.fetch(req) })
+	refused := c.do(req.Group, func(m *machine, _ time.Time, _ *coordinator.Actions) { offsets, err = m.fetch(req) })
+	if refused != nil {
+		return nil, refused
+	}
 	return offsets, err
 }
 

@@ -52,6 +52,10 @@ type group struct {
 	joinTimer      coordinator.Timer
 	syncTimer      coordinator.Timer
 
+	// consumer is the group's state in the consumer protocol; nil for the classic one. With it the
+	// fields above say nothing, but for state, which is empty or dead.
+	consumer *consumerGroup
+
 	subscribed map[string]struct{} // topics of all members' subscriptions; nil: not known
 	persisted  bool                // a record of this group is in the log
 	offsets    offsets
@@ -80,6 +84,22 @@ func newGroup(id string, now time.Time) *group {
 		support:     make(map[string]int),
 		offsets:     make(offsets),
 	}
+}
+
+// occupied says whether the group has members, or is about to.
+func (g *group) occupied() bool {
+	if g.consumer != nil {
+		return len(g.consumer.members) > 0
+	}
+	return g.state != empty
+}
+
+// stateName is the state as Kafka's tools show it.
+func (g *group) stateName() string {
+	if g.consumer != nil && g.state != dead {
+		return g.consumer.state()
+	}
+	return g.state.String()
 }
 
 func (g *group) transition(to state, now time.Time) {
