@@ -98,6 +98,13 @@ func TestBenchProduceAndConsume(t *testing.T) {
 	}
 	out := sluice(t, "bench", "produce", "--topic", "paced", "--duration", "300ms", "--rate", "1000", "--record-bytes", "1024", "--payload", "random", "--brokers", addr)
 	mustSay(t, out, "0 errors")
+	out = sluice(t, "bench", "produce", "--raw", "--topic", "raw", "--duration", "300ms", "--compression", "lz4", "--brokers", addr)
+	mustSay(t, out, "0 errors", "p99")
+	out = sluice(t, "bench", "consume", "--raw", "--topic", "raw", "--duration", "300ms", "--brokers", addr)
+	mustSay(t, out, "fetched", "0 errors")
+	if strings.Contains(out, "fetched 0 records") {
+		t.Errorf("nothing was fetched:\n%s", out)
+	}
 	_, err := trySluice(t, "bench", "produce", "--record-bytes", "3", "--brokers", addr)
 	mustFail(t, err, "record size 3", "20")
 	_, err = trySluice(t, "bench", "produce", "--acks", "2", "--brokers", addr)

@@ -27,6 +27,8 @@ func newBenchProduce(t *target) *cobra.Command {
 		linger      time.Duration
 		partitions  int32
 		replicas    int16
+		raw         bool
+		batch       int
 	)
 	cmd := &cobra.Command{
 		Use: "produce", Short: "Produce numbered records and time their acknowledgements", Args: noArgs,
@@ -44,7 +46,15 @@ func newBenchProduce(t *target) *cobra.Command {
 			if err := bench.EnsureTopic(cmd.Context(), client, cfg.Topic, partitions, replicas); err != nil {
 				return err
 			}
-			stats, err := bench.Produce(cmd.Context(), client, cfg, progress(cmd, "acknowledged"))
+			produce := func() (bench.Stats, error) {
+				return bench.Produce(cmd.Context(), client, cfg, progress(cmd, "acknowledged"))
+			}
+			if raw {
+				produce = func() (bench.Stats, error) {
+					return bench.RawProduce(cmd.Context(), client, rawConfig(cfg, acks, codec, batch), progress(cmd, "acknowledged"))
+				}
+			}
+			stats, err := produce()
 			stats.Print(cmd.OutOrStdout(), "acknowledged")
 			return err
 		},
@@ -61,7 +71,17 @@ func newBenchProduce(t *target) *cobra.Command {
 	f.DurationVar(&linger, "linger", 0, "how long a batch waits for more records")
 	f.Int32Var(&partitions, "partitions", 4, "partitions of a topic that is made")
 	f.Int16Var(&replicas, "replicas", -1, "replication factor of a topic that is made; -1 takes the broker's default")
+	f.BoolVar(&raw, "raw", false, "send one prepared batch again and again, which takes the client's own cost out; needs --duration, and acks all or 1")
+	f.IntVar(&batch, "batch-records", 0, "with --raw: records in each batch; 0 means as many as make 1 MB")
 	return cmd
+}
+
+func rawConfig(cfg bench.ProduceConfig, acks, codec string, batch int) bench.RawConfig {
+	raw := bench.RawConfig{Topic: cfg.Topic, Duration: cfg.Duration, RecordBytes: cfg.RecordBytes, BatchRecords: batch, Acks: 1, Codec: codec, Payload: cfg.Payload}
+	if acks == "all" {
+		raw.Acks = -1
+	}
+	return raw
 }
 
 func produceOptions(acks, codec string, linger time.Duration) ([]kgo.Opt, error) {
@@ -91,6 +111,7 @@ func newBenchConsume(t *target) *cobra.Command {
 		topic string
 		group string
 		tail  bool
+		raw   bool
 	)
 	cmd := &cobra.Command{
 		Use: "consume", Short: "Consume a topic and time its records end to end", Args: noArgs,
@@ -103,6 +124,9 @@ func newBenchConsume(t *target) *cobra.Command {
 				offset = kgo.NewOffset().AtEnd()
 			}
 			opts := []kgo.Opt{kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(offset)}
+			if raw {
+				opts = nil // the connections are the load's own
+			}
 			if group != "" {
 				opts = append(opts, kgo.ConsumerGroup(group))
 			}
@@ -111,6 +135,11 @@ func newBenchConsume(t *target) *cobra.Command {
 				return err
 			}
 			defer client.Close()
+			if raw {
+				stats, err := bench.RawConsume(cmd.Context(), client, topic, cfg.Duration, progress(cmd, "fetched"))
+				stats.Print(cmd.OutOrStdout(), "fetched")
+				return err
+			}
 			stats, err := bench.Consume(cmd.Context(), client, cfg, progress(cmd, "consumed"))
 			stats.Print(cmd.OutOrStdout(), "consumed")
 			return err
@@ -120,6 +149,7 @@ func newBenchConsume(t *target) *cobra.Command {
 	f.StringVar(&topic, "topic", "bench", "topic to read")
 	f.StringVar(&group, "group", "", "read as a member of this group instead of alone")
 	f.BoolVar(&tail, "tail", false, "start at the end instead of the beginning")
+	f.BoolVar(&raw, "raw", false, "discard what is fetched without decoding it, from the start again and again; needs --duration")
 	f.Int64Var(&cfg.Records, "records", 0, "stop after so many records; 0 means no limit")
 	f.DurationVar(&cfg.Duration, "duration", 0, "stop after so long; 0 means no limit")
 	f.DurationVar(&cfg.Idle, "idle", 3*time.Second, "stop when nothing has come for so long; 0 means wait")
