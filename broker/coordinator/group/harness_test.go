@@ -332,7 +332,7 @@ func (f *fixture) wantState(group string, want state) {
 // offset is a committed offset; -1 for none.
 func (f *fixture) offset(group, topic string, partition int32) int64 {
 	f.Helper()
-	found, err := f.c.Offsets(FetchRequest{Group: group, Partitions: []Partition{{Topic: topic, Partition: partition}}})
+	found, err := f.c.Offsets(FetchRequest{Group: group, MemberEpoch: -1, Partitions: []Partition{{Topic: topic, Partition: partition}}})
 	if err != nil {
 		f.Fatalf("fetch offset: %v", err)
 	}
