@@ -3,6 +3,7 @@ package commitlog
 import (
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 
 	"github.com/sluice-io/sluice/internal/record"
@@ -13,7 +14,7 @@ import (
 func (o *opening) check(found []segmentFiles) error {
 	l := o.log
 	o.report.Clean = false
-	v := &verifier{epochs: l.epochs, epoch: -1}
+	v := &verifier{epochs: l.epochs, epoch: -1, holes: o.holes}
 	last := len(found) - 1
 	next := l.segments[0].base
 	for i, s := range l.segments {
@@ -26,6 +27,10 @@ func (o *opening) check(found []segmentFiles) error {
 		}
 		if o.checked < 0 {
 			o.checked, next = i, s.base
+		}
+		v.base, v.next = s.base, math.MaxInt64
+		if i < last {
+			v.next = l.segments[i+1].base
 		}
 		end, whole, err := o.checkSegment(s, found[i], v, next)
 		if err != nil {
@@ -60,6 +65,9 @@ func (o *opening) checkSegment(s *segment, files segmentFiles, v *verifier, due 
 		return 0, false, err
 	}
 	v.file, v.path, v.limit, v.bufSize = file, s.file.path(), s.size, 0
+	if o.holes {
+		due = max(due, s.base)
+	}
 	if s.base != due {
 		return due, false, o.cut(s, file, &CorruptionError{Path: v.path, Offset: due, Reason: fmt.Sprintf("the segment starts at offset %d where %d is due", s.base, due)})
 	}
@@ -89,11 +97,11 @@ func (o *opening) checkSegment(s *segment, files segmentFiles, v *verifier, due 
 // takeChecked puts a batch that was found good into the segment's indexes.
 func (s *segment) takeChecked(h record.Batch, pos, size, interval int64) {
 	if s.sinceIndex > interval {
-		s.addIndexEntry(pos, plannedEntry{h.LastOffset(), pos, h.MaxTimestamp(), h.LastOffset()})
+		s.addIndexEntry(pos, plannedEntry{h.LastOffset(), pos, largestTimestamp(h), h.LastOffset()})
 		s.sinceIndex = 0
 	}
 	s.sinceIndex += size
-	s.noteTimestamp(h.MaxTimestamp(), h.LastOffset())
+	s.noteTimestamp(largestTimestamp(h), h.LastOffset())
 }
 
 // checkStart is where the check of a segment starts: at the last index entry

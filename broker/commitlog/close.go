@@ -12,6 +12,7 @@ import (
 // files. After a Close of every log without an error the broker may start with
 // OpenOptions.Clean. Regions that are out stay readable until their release.
 func (l *Log) Close() error {
+	defer l.awaitCleaning()()
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
 	l.mu.Lock()
@@ -26,6 +27,14 @@ func (l *Log) Close() error {
 		return fmt.Errorf("close log %s: %w", l.dir, err)
 	}
 	return nil
+}
+
+// awaitCleaning keeps compaction off the log from now on and waits for the one
+// under way, which stops soon. The caller calls what it returns in the end.
+func (l *Log) awaitCleaning() (release func()) {
+	l.stopCleaning.Store(true)
+	l.cleanMu.Lock()
+	return l.cleanMu.Unlock
 }
 
 func (l *Log) closeClean() error {
@@ -48,6 +57,7 @@ func (l *Log) closeClean() error {
 
 // Abort closes the files and leaves everything else as a crash would.
 func (l *Log) Abort() {
+	defer l.awaitCleaning()()
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
 	l.mu.Lock()
@@ -82,6 +92,7 @@ const dirNameBytesMax = 255
 // a crash on the way leaves something that RemoveDeletedDirs removes and never a
 // log with holes. Regions that are out stay readable until their release.
 func (l *Log) Delete() error {
+	defer l.awaitCleaning()()
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
 	l.mu.Lock()

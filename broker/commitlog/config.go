@@ -46,6 +46,22 @@ type Config struct {
 	// LogAppendTime (message.timestamp.type): records get the time of the
 	// append instead of their producer's.
 	LogAppendTime bool
+	// Compact (cleanup.policy with compact): a Cleaner keeps the newest record of
+	// each key only. Offsets may have gaps then, which recovery accepts.
+	Compact bool
+	// DirtyRatioMin (min.cleanable.dirty.ratio), from 0 to 1: the share of a log's
+	// closed segments that must be uncompacted before a compaction is due.
+	DirtyRatioMin float64
+	// CompactionLagMin (min.compaction.lag.ms): records younger than this are
+	// not compacted; 0 sets no limit.
+	CompactionLagMin time.Duration
+	// CompactionLagMax (max.compaction.lag.ms): a compaction is due, whatever the
+	// ratio, when a record waits longer, and segments are closed after so long
+	// to that end; 0 sets no limit.
+	CompactionLagMax time.Duration
+	// TombstoneRetention (delete.retention.ms): how long records without a value
+	// stay after the first compaction that met them; 0 removes them with the next.
+	TombstoneRetention time.Duration
 	// ProducerExpiry (producer.id.expiration.ms): ExpireProducers forgets
 	// producers that have appended nothing for so long; 0 is 24 hours.
 	ProducerExpiry time.Duration
@@ -62,6 +78,15 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// rollAge is the age at which a segment is closed: a compacted log's early
+// enough for the longest time that a record may wait for compaction.
+func (c *Config) rollAge() time.Duration {
+	if c.Compact && c.CompactionLagMax > 0 {
+		return min(c.SegmentAge, c.CompactionLagMax)
+	}
+	return c.SegmentAge
+}
+
 func orDefault[T int64 | time.Duration](v, def T) T {
 	if v == 0 {
 		return def
@@ -76,6 +101,12 @@ type OpenOptions struct {
 	RecoveryPoint int64
 	// LogStart is the checkpointed first offset; 0 when there is none.
 	LogStart int64
+	// CleanedTo is the checkpointed offset below which the log was compacted; 0
+	// when there is none.
+	CleanedTo int64
+	// Holes says that the log was compacted at some time, so that gaps between
+	// offsets are no damage, whatever Config.Compact says now.
+	Holes bool
 	// Clean says that the broker closed all logs before it stopped: then no
 	// segment is scanned. When the last segment contradicts it, the log is
 	// recovered all the same.

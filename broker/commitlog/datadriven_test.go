@@ -94,6 +94,8 @@ var scriptCommands = map[string]func(*script, *testing.T, *datadriven.TestData) 
 	"flush":          (*script).flush,
 	"checkpoint":     (*script).checkpoint,
 	"roll":           (*script).roll,
+	"cleanable":      (*script).cleanable,
+	"clean":          (*script).clean,
 	"retain":         (*script).retain,
 	"remove-deleted": (*script).removeDeleted,
 	"set-start":      (*script).setStart,
@@ -134,6 +136,30 @@ func (s *script) scanConfig(t *testing.T, d *datadriven.TestData) {
 	s.cfg.RetentionBytes = arg(t, d, "retention-bytes", s.cfg.RetentionBytes)
 	s.cfg.RetentionAge = time.Duration(arg(t, d, "retention-ms", s.cfg.RetentionAge.Milliseconds())) * time.Millisecond
 	s.cfg.LogAppendTime = arg(t, d, "log-append-time", s.cfg.LogAppendTime)
+	s.cfg.Compact = arg(t, d, "compact", s.cfg.Compact)
+	s.cfg.DirtyRatioMin = arg(t, d, "dirty-ratio", s.cfg.DirtyRatioMin)
+	s.cfg.CompactionLagMin = time.Duration(arg(t, d, "lag-min-ms", s.cfg.CompactionLagMin.Milliseconds())) * time.Millisecond
+	s.cfg.CompactionLagMax = time.Duration(arg(t, d, "lag-max-ms", s.cfg.CompactionLagMax.Milliseconds())) * time.Millisecond
+	s.cfg.TombstoneRetention = time.Duration(arg(t, d, "tombstone-ms", s.cfg.TombstoneRetention.Milliseconds())) * time.Millisecond
+}
+
+// cleanable prints what compaction would do.
+func (s *script) cleanable(t *testing.T, d *datadriven.TestData) error {
+	c, err := s.log.Cleanable(arg(t, d, "up-to", s.log.EndOffset()), s.now)
+	s.printf("from=%d to=%d clean=%d dirty=%d due=%v\n", c.From, c.To, c.CleanBytes, c.DirtyBytes, c.Due)
+	return err
+}
+
+// clean compacts; keys bounds how many the map holds.
+func (s *script) clean(t *testing.T, d *datadriven.TestData) error {
+	cfg := CleanerConfig{}
+	if keys := arg(t, d, "keys", int64(0)); keys > 0 {
+		cfg.DedupeBytes = (keys*dedupeLoadDen/dedupeLoadNum + 1) * dedupeSlotBytes
+	}
+	out, err := NewCleaner(cfg).Clean(s.log, arg(t, d, "up-to", s.log.EndOffset()), s.now)
+	s.printf("from=%d to=%d segments=%d->%d records=%d->%d more=%v\n", out.From, out.To,
+		out.SegmentsBefore, out.SegmentsAfter, out.RecordsRead, out.RecordsKept, out.More)
+	return err
 }
 
 func (s *script) config(t *testing.T, d *datadriven.TestData) error {
@@ -144,7 +170,7 @@ func (s *script) config(t *testing.T, d *datadriven.TestData) error {
 
 func (s *script) open(t *testing.T, d *datadriven.TestData) error {
 	s.scanConfig(t, d)
-	opt := OpenOptions{Clean: d.HasArg("clean"), Now: s.now, RecoveryPoint: arg(t, d, "recovery-point", int64(0)), LogStart: arg(t, d, "log-start", int64(0))}
+	opt := OpenOptions{Clean: d.HasArg("clean"), Now: s.now, RecoveryPoint: arg(t, d, "recovery-point", int64(0)), LogStart: arg(t, d, "log-start", int64(0)), CleanedTo: arg(t, d, "cleaned-to", int64(0)), Holes: d.HasArg("holes")}
 	l, rec, err := Open(s.fs, scriptDir, s.cfg, opt)
 	if err != nil {
 		return err
@@ -181,7 +207,12 @@ func (s *script) append(t *testing.T, d *datadriven.TestData) error {
 	var data []byte
 	together := d.HasArg("together") // all batches in one append
 	for _, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
-		batch := buildBatch(t, opts, ts, strings.Fields(line)...)
+		var batch record.Batch
+		if d.HasArg("keyed") {
+			batch = buildKeyed(t, opts, ts, strings.Fields(line)...)
+		} else {
+			batch = buildBatch(t, opts, ts, strings.Fields(line)...)
+		}
 		if opts.Idempotent {
 			opts.BaseSequence = record.AddSequence(opts.BaseSequence, record.Batch(batch).Count())
 		}
@@ -197,6 +228,25 @@ func (s *script) append(t *testing.T, d *datadriven.TestData) error {
 		return s.appendBytes(t, d, data)
 	}
 	return nil
+}
+
+// buildKeyed makes a batch of words KEY=VALUE; KEY= is a tombstone.
+func buildKeyed(t testing.TB, opts record.BuildOptions, ts int64, words ...string) record.Batch {
+	t.Helper()
+	var b record.Builder
+	for _, w := range words {
+		key, text, _ := strings.Cut(w, "=")
+		var value []byte
+		if text != "" {
+			value = []byte(text)
+		}
+		b.Append(ts, []byte(key), value, nil)
+	}
+	batch, err := b.Build(opts, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return batch
 }
 
 func (s *script) appendBytes(t *testing.T, d *datadriven.TestData, data []byte) error {
@@ -248,8 +298,16 @@ func (s *script) printBatches(data []byte) error {
 			return err
 		}
 		s.printf("  %d-%d epoch=%d size=%d:", b.BaseOffset(), b.LastOffset(), b.LeaderEpoch(), len(b))
+		if ms, ok := b.DeleteHorizon(); ok {
+			s.printf(" horizon=%d", ms-testTime.UnixMilli())
+		}
 		err = b.Each(nil, func(r *record.Record) error {
-			s.printf(" %s", r.Value)
+			if r.Key != nil {
+				s.printf(" %d:%s=", r.Offset, r.Key)
+			} else {
+				s.printf(" ")
+			}
+			s.printf("%s", r.Value)
 			return nil
 		})
 		s.printf("\n")

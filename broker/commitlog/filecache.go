@@ -171,6 +171,13 @@ func (f *cachedFile) rename(name string) error {
 	return nil
 }
 
+// setName gives another name to a file that is not on disk.
+func (f *cachedFile) setName(name string) {
+	f.openMu.Lock()
+	defer f.openMu.Unlock()
+	f.name = name
+}
+
 // path is the file's present name.
 func (f *cachedFile) path() string {
 	f.openMu.Lock()

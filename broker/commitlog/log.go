@@ -12,6 +12,8 @@ import (
 //
 // Locks, in the order in which they may be taken together:
 //
+//  0. cleanMu: one compaction at a time. Held while it reads and writes segments;
+//     Close, Abort and Delete tell it to stop and wait for it.
 //  1. flushMu: one Flush, Checkpoint, truncation or Close at a time. Held over
 //     fsync; Append and Read never take it.
 //  2. mu, the append lock: one change of the log's content at a time. Held over
@@ -27,6 +29,10 @@ type Log struct {
 	// walkers are pooled per log, because a fetch needs one for a moment only.
 	walkers sync.Pool
 
+	cleanMu sync.Mutex
+	// stopCleaning makes a compaction under way give up.
+	stopCleaning atomic.Bool
+
 	flushMu sync.Mutex
 	// recoveryPoint is what the last Checkpoint returned. Guarded by flushMu.
 	recoveryPoint int64
@@ -39,6 +45,12 @@ type Log struct {
 	appended           int64
 	appendedAtSnapshot int64
 	pending            appendPlan // scratch that is reused
+	// cleanedTo is the offset below which the log was compacted. truncations counts
+	// what makes a compaction under way worthless; deletedSerial tells the
+	// removed segments of one offset apart.
+	cleanedTo     int64
+	truncations   int
+	deletedSerial int
 	// epochUnsaved says that the newest epoch is not in its file yet.
 	epochUnsaved bool
 

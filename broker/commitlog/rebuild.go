@@ -47,7 +47,7 @@ type refill struct {
 
 func (r *refill) take(w *walker) (more bool, err error) {
 	last := w.header.LastOffset()
-	if ts := w.header.MaxTimestamp(); ts > r.maxTimestamp {
+	if ts := largestTimestamp(w.header); ts > r.maxTimestamp {
 		r.maxTimestamp, r.maxOffset = ts, last
 	}
 	if r.sinceIndex > r.interval {

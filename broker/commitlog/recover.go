@@ -17,6 +17,8 @@ type opening struct {
 	opt    OpenOptions
 	now    time.Time
 	report Recovery
+	// holes says that compaction may have left gaps between offsets.
+	holes bool
 	// epochsLost says that there is no good leader-epoch checkpoint.
 	epochsLost bool
 	// checked is the index of the first segment that was read; -1: none.
@@ -41,7 +43,7 @@ func Open(fsys FS, dir string, cfg Config, opt OpenOptions) (*Log, Recovery, err
 	}
 	l.walkers.New = func() any { return newWalker() }
 	l.UpdateConfig(cfg)
-	o := &opening{log: l, opt: opt, now: opt.Now, checked: -1}
+	o := &opening{log: l, opt: opt, now: opt.Now, holes: opt.Holes || cfg.Compact, checked: -1}
 	o.report.CutOffset = noOffset
 	if err := o.run(); err != nil {
 		for _, s := range l.segments {
@@ -71,11 +73,11 @@ func (o *opening) run() error {
 
 // scanDir lists the segments and removes what an interrupted step left behind.
 func (o *opening) scanDir() ([]segmentFiles, error) {
-	entries, err := o.log.fs.List(o.log.dir)
-	if err != nil {
+	if err := o.settleSwaps(); err != nil {
 		return nil, err
 	}
-	if err := o.finishSwaps(entries); err != nil {
+	entries, err := o.log.fs.List(o.log.dir)
+	if err != nil {
 		return nil, err
 	}
 	sort.Slice(entries, func(i, j int) bool { return entries[i].Name < entries[j].Name })
@@ -95,27 +97,6 @@ func (o *opening) scanDir() ([]segmentFiles, error) {
 		o.report.Removed = append(o.report.Removed, e.Name)
 	}
 	return sortedSegments(byBase), nil
-}
-
-// finishSwaps gives a finished rewrite of a segment, as Kafka's cleaner leaves it
-// when it dies, the segment's place when that is free: then it is the only copy.
-// Its indexes are rebuilt. The entries change along.
-func (o *opening) finishSwaps(entries []Entry) error {
-	there := make(map[string]bool, len(entries))
-	for _, e := range entries {
-		there[e.Name] = true
-	}
-	for i, e := range entries {
-		name := strings.TrimSuffix(e.Name, swapSuffix)
-		if _, ok := parseFileName(name, logSuffix); !ok || name == e.Name || there[name] {
-			continue
-		}
-		if err := o.log.fs.Rename(filepath.Join(o.log.dir, e.Name), filepath.Join(o.log.dir, name)); err != nil {
-			return err
-		}
-		entries[i].Name = name
-	}
-	return nil
 }
 
 func sortedSegments(byBase map[int64]*segmentFiles) []segmentFiles {
@@ -260,14 +241,14 @@ func (o *opening) readTail(s *segment) (end int64, err error) {
 		switch {
 		case first && indexed && h.LastOffset() != s.base+last.key:
 			return false, indexMismatch(s, last)
-		case !(first && indexed) && h.BaseOffset() != end:
+		case !(first && indexed) && h.BaseOffset() != end && !(o.holes && h.BaseOffset() > end):
 			return false, w.corrupt(fmt.Errorf("offset %d where %d is due", h.BaseOffset(), end))
 		case s.sinceIndex > interval:
 			return false, fmt.Errorf("%s: %w: short", s.index.file.path(), errIndex)
 		}
 		first, end = false, h.LastOffset()+1
 		s.sinceIndex += w.size
-		s.noteTimestamp(h.MaxTimestamp(), h.LastOffset())
+		s.noteTimestamp(largestTimestamp(h), h.LastOffset())
 		return true, nil
 	})
 	return end, err
@@ -295,6 +276,7 @@ func (o *opening) finish() error {
 		return err
 	}
 	l.recoveryPoint = min(o.opt.RecoveryPoint, l.end)
+	l.cleanedTo = min(max(o.opt.CleanedTo, 0), l.end)
 	return o.syncChecked()
 }
 

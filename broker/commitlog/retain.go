@@ -81,8 +81,8 @@ func (l *Log) removeFirst(n int, now time.Time) ([]SegmentInfo, error) {
 		return nil, l.appendError(err)
 	}
 	// What is known of producers from the batches that go must be safe first.
-	if err := syncFile(l.fs, l.snapshotPath(l.segments[n].base)); err != nil && !isNotExist(err) {
-		return nil, l.fail(fmt.Errorf("retain: %w", err))
+	if err := l.secureSnapshot(l.segments[n].base, millis(now)); err != nil {
+		return nil, l.appendError(fmt.Errorf("retain: %w", err))
 	}
 	l.state.Lock()
 	l.segments = append([]*segment(nil), l.segments[n:]...)
@@ -105,13 +105,26 @@ func (l *Log) removeFirst(n int, now time.Time) ([]SegmentInfo, error) {
 // the next one's turn: were a younger segment gone after a power cut and an older
 // one still there, recovery would take the rest of the log for misplaced.
 func (l *Log) hideSegment(s *segment) error {
-	if err := s.markDeleted(); err != nil {
+	if err := s.markDeleted(l.deletedName(s)); err != nil {
 		return err
 	}
 	if err := l.fs.Remove(l.snapshotPath(s.base)); err != nil && !isNotExist(err) {
 		return err
 	}
 	return syncDir(l.fs, l.dir)
+}
+
+// deletedName is what to add to the names of a removed segment's files: its
+// place may have been another's whose files are still there. Called with mu held.
+func (l *Log) deletedName(s *segment) string {
+	name := s.file.path() + deletedSuffix
+	for _, d := range l.deleted {
+		if d.segment != s && d.segment.file.path() == name {
+			l.deletedSerial++
+			return fmt.Sprintf(".%d%s", l.deletedSerial, deletedSuffix)
+		}
+	}
+	return deletedSuffix
 }
 
 // forgetUnsynced drops segments that are gone from what a Flush has to sync.

@@ -42,9 +42,9 @@ func (l *Log) rollDue(p *appendPlan, bytes int64, now time.Time) (bool, error) {
 		return false, err
 	}
 	if first >= 0 && p.maxTimestamp >= 0 {
-		return p.maxTimestamp-first > cfg.SegmentAge.Milliseconds(), nil
+		return p.maxTimestamp-first > cfg.rollAge().Milliseconds(), nil
 	}
-	return now.Sub(s.created) > cfg.SegmentAge, nil
+	return now.Sub(s.created) > cfg.rollAge(), nil
 }
 
 // firstTimestamp is the max timestamp of the first batch of a segment that is
@@ -88,8 +88,9 @@ func (l *Log) roll(now time.Time) error {
 	return nil
 }
 
-// RollIfDue closes the active segment when it was opened Config.SegmentAge ago
-// and is not empty, so that retention can reach records that nobody appends after.
+// RollIfDue closes the active segment when it was opened Config.SegmentAge ago,
+// or CompactionLagMax when that is less, and is not empty, so that retention and
+// compaction can reach records that nobody appends after.
 func (l *Log) RollIfDue(now time.Time) (rolled bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +98,7 @@ func (l *Log) RollIfDue(now time.Time) (rolled bool, err error) {
 		return false, err
 	}
 	s := l.active()
-	if s.size == 0 || now.Sub(s.created) <= l.cfg.Load().SegmentAge {
+	if s.size == 0 || now.Sub(s.created) <= l.cfg.Load().rollAge() {
 		return false, nil
 	}
 	if err := l.roll(now); err != nil {

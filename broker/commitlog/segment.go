@@ -84,12 +84,17 @@ func parseFileName(name, suffix string) (int64, bool) {
 
 // newSegment is the segment of the given files; it does no I/O.
 func (l *Log) newSegment(f segmentFiles, now time.Time) *segment {
+	return l.segmentNamed(f, "", now)
+}
+
+// segmentNamed is newSegment for files whose names have one more suffix.
+func (l *Log) segmentNamed(f segmentFiles, suffix string, now time.Time) *segment {
 	path := filepath.Join(l.dir, fileName(f.base, ""))
 	return &segment{
 		base:     f.base,
-		file:     l.files.add(l.fs, path+logSuffix),
-		index:    newIndex(l.files.add(l.fs, path+indexSuffix), offsetEntryBytes, max(f.index, 0)),
-		times:    newIndex(l.files.add(l.fs, path+timesSuffix), timeEntryBytes, max(f.time, 0)),
+		file:     l.files.add(l.fs, path+logSuffix+suffix),
+		index:    newIndex(l.files.add(l.fs, path+indexSuffix+suffix), offsetEntryBytes, max(f.index, 0)),
+		times:    newIndex(l.files.add(l.fs, path+timesSuffix+suffix), timeEntryBytes, max(f.time, 0)),
 		size:     f.size,
 		maxKnown: f.size == 0, maxTimestamp: noOffset, maxOffset: noOffset,
 		modified: f.modified,
@@ -126,11 +131,14 @@ func (s *segment) drop() {
 	}
 }
 
-// markDeleted renames the segment's files, the data first: what is left of a
-// segment without data is removed at the next start.
-func (s *segment) markDeleted() error {
+// markDeleted adds a suffix to the names of the segment's files, the data first:
+// what is left of a segment without data is removed at the next start.
+func (s *segment) markDeleted(suffix string) error {
 	for _, f := range s.allFiles() {
-		if err := f.rename(f.path() + deletedSuffix); err != nil && !isNotExist(err) {
+		name := f.path() + suffix
+		if err := f.rename(name); isNotExist(err) {
+			f.setName(name) // or the segment that takes its place would lose the file
+		} else if err != nil {
 			return err
 		}
 	}
@@ -142,6 +150,15 @@ func (s *segment) noteTimestamp(ts, lastOffset int64) {
 	if ts > s.maxTimestamp {
 		s.maxTimestamp, s.maxOffset = ts, lastOffset
 	}
+}
+
+// largestTimestamp is that of a batch's records. One that compaction has emptied
+// has none: it must not be found for the timestamp that its header still tells.
+func largestTimestamp(h record.Batch) int64 {
+	if h.Count() == 0 {
+		return record.NoTimestamp
+	}
+	return h.MaxTimestamp()
 }
 
 // seal puts the last entry into the time index, so that it tells the segment's

@@ -171,6 +171,51 @@ func (l *Log) loadProducers(now int64) error {
 	return l.replayProducers(from, now)
 }
 
+// secureSnapshot makes the producer snapshot at a segment's base durable before
+// what is older goes. A power cut can have lost it and kept a younger one, so
+// it is read, and made anew when it is not good. Called with mu held.
+func (l *Log) secureSnapshot(base, now int64) error {
+	path := l.snapshotPath(base)
+	_, err := l.readSnapshot(base, now)
+	if err == nil {
+		if err := syncFile(l.fs, path); err != nil {
+			return l.fail(fmt.Errorf("sync %s: %w", path, err))
+		}
+		return nil
+	}
+	l.log.Warn("producer snapshot made anew", "path", path, "error", err)
+	table, err := l.producersAt(base, now)
+	if err != nil {
+		return err
+	}
+	return writeFile(l.fs, path, encodeSnapshot(table))
+}
+
+// producersAt is the producer state after the records below an offset. Called
+// with mu held.
+func (l *Log) producersAt(offset, now int64) (producerTable, error) {
+	offsets, err := l.snapshots()
+	if err != nil {
+		return nil, err
+	}
+	from, table := l.segments[0].base, make(producerTable)
+	for _, at := range offsets {
+		if at > offset || at < from {
+			continue
+		}
+		if loaded, err := l.readSnapshot(at, now); err == nil {
+			from, table = at, loaded
+			break
+		}
+	}
+	for i := max(l.segmentOf(from), 0); i < len(l.segments) && l.segments[i].base < offset; i++ {
+		if err := l.replaySegment(l.segments[i], table, from, offset, now); err != nil {
+			return nil, fmt.Errorf("replay producers of segment %d: %w", l.segments[i].base, err)
+		}
+	}
+	return table, nil
+}
+
 func (l *Log) readSnapshot(offset, now int64) (producerTable, error) {
 	data, err := readFile(l.fs, l.snapshotPath(offset))
 	if err != nil {
@@ -194,14 +239,15 @@ func (l *Log) replayProducers(from, now int64) error {
 			l.unsyncedFiles, l.dirDirty = append(l.unsyncedFiles, path), true
 			l.state.Unlock()
 		}
-		if err := l.replaySegment(s, from, now); err != nil {
+		if err := l.replaySegment(s, l.producers, from, l.end, now); err != nil {
 			return fmt.Errorf("replay producers of segment %d: %w", s.base, err)
 		}
 	}
 	return nil
 }
 
-func (l *Log) replaySegment(s *segment, from, now int64) error {
+// replaySegment takes a segment's batches of [from, upTo) into a table.
+func (l *Log) replaySegment(s *segment, t producerTable, from, upTo, now int64) error {
 	s.file.reserve()
 	defer s.file.release()
 	pos, err := l.positionHeld(s, from, s.size)
@@ -209,7 +255,10 @@ func (l *Log) replaySegment(s *segment, from, now int64) error {
 		return err
 	}
 	return l.walkFrom(s, pos, s.size, func(w *walker) (bool, error) {
-		l.producers.replay(w.header, now)
+		if w.header.BaseOffset() >= upTo {
+			return false, nil
+		}
+		t.replay(w.header, now)
 		return true, nil
 	})
 }

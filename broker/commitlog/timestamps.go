@@ -168,7 +168,7 @@ func (l *Log) maxWithin(s *segment, lim readLimits, from int64) (timestamp, offs
 	timestamp, offset = record.NoTimestamp, noOffset
 	err = l.walkFrom(s, 0, lim.size, func(w *walker) (bool, error) {
 		last := w.header.LastOffset()
-		if ts := w.header.MaxTimestamp(); last >= from && last < lim.upTo && ts > timestamp {
+		if ts := largestTimestamp(w.header); last >= from && last < lim.upTo && ts > timestamp {
 			timestamp, offset = ts, last
 		}
 		return last < lim.upTo, nil

@@ -127,6 +127,7 @@ func (l *Log) settleTruncation(s *segment, gone []*segment, now time.Time) error
 		return err
 	}
 	l.recoveryPoint = min(l.recoveryPoint, l.end)
+	l.truncated()
 	if err := l.loadProducers(millis(now)); err != nil {
 		return err
 	}
@@ -135,6 +136,12 @@ func (l *Log) settleTruncation(s *segment, gone []*segment, now time.Time) error
 		return err
 	}
 	return syncDir(l.fs, l.dir)
+}
+
+// truncated notes for compaction what went. Called with mu held, or by Open.
+func (l *Log) truncated() {
+	l.truncations++
+	l.cleanedTo = min(l.cleanedTo, l.end)
 }
 
 // replaceAll puts one empty segment at an offset in the place of all. Called
@@ -161,6 +168,7 @@ func (l *Log) replaceAll(offset int64, now time.Time) error {
 	l.state.Unlock()
 	wasActive.file.release()
 	l.recoveryPoint = min(l.recoveryPoint, offset)
+	l.truncated()
 	return l.settleReplaceAll(old)
 }
 

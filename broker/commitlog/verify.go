@@ -24,6 +24,10 @@ type verifier struct {
 	path   string
 	limit  int64
 	epochs epochHistory // of the checkpoint file; nil when it was lost
+	// holes accepts gaps between offsets, within the segment that has these: its
+	// base and the offset at which the next one starts.
+	holes      bool
+	base, next int64
 
 	buf     []byte
 	bufAt   int64
@@ -33,7 +37,8 @@ type verifier struct {
 	epoch  int32 // of the batch before
 }
 
-// batch checks the batch at pos that must start with offset. The returned
+// batch checks the batch at pos that must start with offset, or, in a compacted
+// log, at or after it. The returned
 // header is valid until the next call. Anything but an I/O error is a
 // *CorruptionError.
 func (v *verifier) batch(pos, offset int64) (header record.Batch, size int64, err error) {
@@ -78,18 +83,28 @@ func (v *verifier) checkCRC(pos, size int64, want uint32) error {
 
 // checkOrder checks what the checksum does not cover.
 func (v *verifier) checkOrder(header record.Batch, offset int64) error {
-	if header.BaseOffset() != offset || header.LastOffsetDelta() < 0 {
+	if !v.follows(header, offset) {
 		return fmt.Errorf("%w: offsets %d to %d where %d is due", record.ErrCorrupt, header.BaseOffset(), header.LastOffset(), offset)
 	}
 	epoch := header.LeaderEpoch()
 	if epoch < v.epoch {
 		return fmt.Errorf("%w: leader epoch %d after %d", record.ErrCorrupt, epoch, v.epoch)
 	}
-	if known := v.epochs.at(offset); known >= 0 && epoch != known {
+	if known := v.epochs.at(header.BaseOffset()); known >= 0 && epoch != known {
 		return fmt.Errorf("%w: leader epoch %d where the checkpoint has %d", record.ErrCorrupt, epoch, known)
 	}
 	v.epoch = epoch
 	return nil
+}
+
+// follows says whether a batch may come where offset is due. The base offset is
+// not under the checksum, so in a compacted log its bounds are all there is to check.
+func (v *verifier) follows(header record.Batch, offset int64) bool {
+	first, last := header.BaseOffset(), header.LastOffset()
+	if last < first || !v.holes {
+		return last >= first && first == offset
+	}
+	return first >= offset && last < v.next && last-v.base <= relativeOffsetMax
 }
 
 // view returns the n bytes at pos, n being at most verifyBytes.

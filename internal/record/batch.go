@@ -58,6 +58,7 @@ const (
 	attrLogAppendTime Attributes = 0x08
 	attrTransactional Attributes = 0x10
 	attrControl       Attributes = 0x20
+	attrDeleteHorizon Attributes = 0x40
 )
 
 // Batch is a view of the bytes of one whole record batch. Its accessors trust
@@ -124,7 +125,8 @@ func (b Batch) Attributes() Attributes {
 	return Attributes(binary.BigEndian.Uint16(b[attributesAt:]))
 }
 
-// BaseTimestamp is what the records' timestamp deltas count from, in ms.
+// BaseTimestamp is what the records' timestamp deltas count from, in ms: the
+// first record's timestamp, or the delete horizon of a batch that has one.
 func (b Batch) BaseTimestamp() int64 {
 	return int64(binary.BigEndian.Uint64(b[baseTimestampAt:]))
 }
@@ -174,6 +176,12 @@ func (b Batch) IsTransactional() bool { return b.Attributes()&attrTransactional 
 // IsControl says that the records are markers for the broker and clients'
 // libraries, never for applications.
 func (b Batch) IsControl() bool { return b.Attributes()&attrControl != 0 }
+
+// DeleteHorizon is the time, in ms, from which on compaction may remove the
+// batch's tombstones and markers; ok is false when none is set yet (KIP-534).
+func (b Batch) DeleteHorizon() (ms int64, ok bool) {
+	return b.BaseTimestamp(), b.Attributes()&attrDeleteHorizon != 0
+}
 
 // Payload is the records' bytes as stored, compressed when a codec is set.
 func (b Batch) Payload() []byte { return b[HeaderBytes:] }
