@@ -27,7 +27,7 @@ CROSS        := linux/amd64 linux/arm64 darwin/arm64
 SKIPPED_PARTS := $(CURDIR)/build/skipped-parts
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-unit race lint cross parts fuzz-short bench clean
+.PHONY: help build demo test test-unit race lint cross parts fuzz-short bench bench-broker clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -79,6 +79,9 @@ fuzz-short: ## each fuzz target for FUZZ_TIME (5s)
 
 bench: ## the benchmarks beside the code: make bench PKG=./agent/... BENCH=Tail
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCH_TIME) -benchmem $(PKG)
+
+bench-broker: ## this broker against Apache Kafka in one run (some 6 minutes on a quiet machine)
+	$(GO) test ./bench -v -count=1 -run AgainstKafka -timeout 30m -args -against-kafka
 
 clean: ## remove what the build made (not the cache of parts)
 	rm -rf bin build

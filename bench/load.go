@@ -7,6 +7,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -23,6 +24,12 @@ const stampBytes = 20
 
 // latencyMax is the largest latency the histograms keep apart; longer ones count as this.
 const latencyMax = 10 * time.Minute
+
+// A new topic is asked for this often, and this long, until it is served.
+const (
+	leaderPoll    = 20 * time.Millisecond
+	leaderWaitMax = 10 * time.Second
+)
 
 // Stats is what a run has seen so far, or in all when it is returned at the end.
 type Stats struct {
@@ -83,7 +90,26 @@ func EnsureTopic(ctx context.Context, client *kgo.Client, topic string, partitio
 	if _, err := admin.CreateTopic(ctx, partitions, replicas, nil, topic); err != nil {
 		return fmt.Errorf("create topic %s: %w", topic, err)
 	}
-	return nil
+	return waitForLeaders(ctx, client, topic)
+}
+
+// waitForLeaders returns when every partition of a new topic is served; a broker may answer the creation before that.
+func waitForLeaders(ctx context.Context, client *kgo.Client, topic string) error {
+	ctx, cancel := context.WithTimeout(ctx, leaderWaitMax)
+	defer cancel()
+	again := time.NewTicker(leaderPoll)
+	defer again.Stop()
+	for {
+		ends, err := kadm.NewClient(client).ListEndOffsets(ctx, topic) // a leader alone can answer it
+		if err == nil && ends.Error() == nil && len(ends[topic]) > 0 {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return fmt.Errorf("topic %s has no leaders after %s: %w", topic, leaderWaitMax, errors.Join(err, ctx.Err()))
+		}
+	}
 }
 
 // Payload says what the bytes after the stamp are.

@@ -1,0 +1,201 @@
+package bench
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/sluice-io/sluice/internal/testenv"
+)
+
+// TestAgainstKafka measures this broker and Apache Kafka in one run, the same load in turn on each, and prints the table of bench/README.md. It
+// takes minutes and asserts nothing about speed, so it runs only when asked for: make bench-broker.
+var (
+	againstKafka = flag.Bool("against-kafka", false, "measure the broker against Apache Kafka")
+	runsEach     = flag.Int("runs", 3, "runs of each load on each broker; the median is printed")
+	loadFor      = flag.Duration("load", 4*time.Second, "length of a load")
+)
+
+const benchPartitions = 4
+
+// A rival is one running broker.
+type rival struct {
+	name  string
+	addr  string
+	pid   int
+	ready time.Duration // from start to the first answer
+}
+
+// A load is one kind of work; it returns what the client saw.
+type load struct {
+	name string
+	run  func(ctx context.Context, r rival) (Stats, error)
+}
+
+// A sample is one run of a load on one broker.
+type sample struct {
+	stats Stats
+	cpu   time.Duration
+}
+
+func (s sample) cpuPerGB() float64 { return s.cpu.Seconds() / (float64(s.stats.Bytes) / 1e9) }
+
+func TestAgainstKafka(t *testing.T) {
+	if !*againstKafka {
+		t.Skip("a measurement of minutes: make bench-broker")
+	}
+	rivals := []rival{startOurs(t), startKafka(t)}
+	fmt.Println("| load | figure | sluice | Kafka | ratio |\n|---|---|---|---|---|")
+	row("start", "ready after, s", rivals[0].ready.Seconds(), rivals[1].ready.Seconds())
+	row("idle", "resident MB", residentMB(t, rivals[0]), residentMB(t, rivals[1]))
+	for _, l := range loads() {
+		samples := [2][]sample{}
+		for range *runsEach {
+			for i, r := range rivals {
+				samples[i] = append(samples[i], measure(t, l, r))
+			}
+		}
+		l.print(samples)
+	}
+	row("after all", "resident MB", residentMB(t, rivals[0]), residentMB(t, rivals[1]))
+}
+
+func loads() []load {
+	raw := func(name string, cfg RawConfig) load {
+		cfg.Duration = *loadFor
+		return load{name, func(ctx context.Context, r rival) (Stats, error) {
+			cfg.Topic = topicFor(name)
+			return withClient(ctx, r, cfg.Topic, func(c *kgo.Client) (Stats, error) { return RawProduce(ctx, c, cfg, nil) })
+		}}
+	}
+	return []load{
+		raw("raw produce 100 B acks=1", RawConfig{RecordBytes: 100, Acks: 1, Codec: "none"}),
+		raw("raw produce 100 B acks=all", RawConfig{RecordBytes: 100, Acks: -1, Codec: "none"}),
+		raw("raw produce 100 B acks=all lz4", RawConfig{RecordBytes: 100, Acks: -1, Codec: "lz4"}),
+		raw("raw produce 1 KiB acks=1", RawConfig{RecordBytes: 1024, Acks: 1, Codec: "none"}),
+		raw("raw produce 1 KiB acks=all", RawConfig{RecordBytes: 1024, Acks: -1, Codec: "none"}),
+		{"raw fetch", func(ctx context.Context, r rival) (Stats, error) {
+			topic := topicFor("raw produce 100 B acks=1")
+			return withClient(ctx, r, topic, func(c *kgo.Client) (Stats, error) { return RawConsume(ctx, c, topic, *loadFor, nil) })
+		}},
+		{"franz-go produce 100 B acks=all", func(ctx context.Context, r rival) (Stats, error) {
+			return withClient(ctx, r, "kgo", func(c *kgo.Client) (Stats, error) {
+				return Produce(ctx, c, ProduceConfig{Topic: "kgo", Duration: *loadFor, RecordBytes: 100}, nil)
+			})
+		}},
+		{"5,000/s of 1 KiB, linger 0, acks=all", func(ctx context.Context, r rival) (Stats, error) {
+			return withClient(ctx, r, "paced", func(c *kgo.Client) (Stats, error) {
+				return Produce(ctx, c, ProduceConfig{Topic: "paced", Duration: *loadFor, RecordBytes: 1024, Rate: 5000}, nil)
+			})
+		}},
+	}
+}
+
+func topicFor(load string) string {
+	return strings.NewReplacer(" ", "-", "=", "-", ",", "").Replace(load)
+}
+
+func withClient(ctx context.Context, r rival, topic string, work func(*kgo.Client) (Stats, error)) (Stats, error) {
+	client, err := kgo.NewClient(ProduceOptions(kgo.SeedBrokers(r.addr), kgo.ProducerBatchCompression(kgo.NoCompression()))...)
+	if err != nil {
+		return Stats{}, err
+	}
+	defer client.Close()
+	if err := EnsureTopic(ctx, client, topic, benchPartitions, 1); err != nil {
+		return Stats{}, err
+	}
+	return work(client)
+}
+
+func measure(t *testing.T, l load, r rival) sample {
+	t.Helper()
+	before := cpuOf(t, r.pid)
+	stats, err := l.run(t.Context(), r)
+	if err != nil {
+		t.Fatalf("%s on %s: %v", l.name, r.name, err)
+	}
+	return sample{stats, cpuOf(t, r.pid) - before}
+}
+
+func (l load) print(samples [2][]sample) {
+	figure := func(what string, of func(sample) float64) {
+		row(l.name, what, median(samples[0], of), median(samples[1], of))
+	}
+	figure("records/s", func(s sample) float64 { return s.stats.RecordsPerSecond() })
+	figure("MB/s", func(s sample) float64 { return s.stats.MegabytesPerSecond() })
+	figure("broker CPU s/GB", sample.cpuPerGB)
+	if samples[0][0].stats.Latency.TotalCount() > 0 {
+		figure("p50 ms", func(s sample) float64 { return ms(s.stats.Quantile(.5)) })
+		figure("p99 ms", func(s sample) float64 { return ms(s.stats.Quantile(.99)) })
+	}
+}
+
+func median(samples []sample, of func(sample) float64) float64 {
+	values := make([]float64, len(samples))
+	for i, s := range samples {
+		values[i] = of(s)
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+func row(load, figure string, ours, theirs float64) {
+	fmt.Printf("| %s | %s | %.4g | %.4g | %.2f |\n", load, figure, ours, theirs, ours/theirs)
+}
+
+// startOurs starts the binary with the flush left to the kernel, as Kafka leaves it.
+func startOurs(t *testing.T) rival {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "broker.yaml")
+	if err := os.WriteFile(config, []byte("log.group.fsync.enable: false\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	binary := testenv.Sluice(t)
+	start := time.Now()
+	p := testenv.Start(t, testenv.Command{Name: "broker", Path: binary,
+		Args:  []string{"broker", "--config", config, "--data", filepath.Join(dir, "data"), "--listen", addr, "--metrics", ""},
+		Ready: func(ctx context.Context) error { return testenv.PingKafka(ctx, addr) }})
+	return rival{"sluice", addr, p.PID(), time.Since(start)}
+}
+
+func startKafka(t *testing.T) rival {
+	start := time.Now()
+	k := testenv.StartKafka(t, testenv.KafkaConfig{Properties: map[string]string{"log.retention.hours": "1"}})
+	return rival{"kafka", k.Addr, k.PID(), time.Since(start)}
+}
+
+// clockTick is the unit of the CPU times in /proc (USER_HZ), the same on all Linux systems Go runs on.
+const clockTick = 10 * time.Millisecond
+
+func cpuOf(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Skip("CPU times are read from /proc: ", err)
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * clockTick
+}
+
+func residentMB(t *testing.T, r rival) float64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.pid))
+	if err != nil {
+		t.Skip("memory is read from /proc: ", err)
+	}
+	_, rest, _ := strings.Cut(string(text), "VmRSS:")
+	kb, _ := strconv.Atoi(strings.Fields(rest)[0])
+	return float64(kb) / 1e3
+}
