@@ -47,6 +47,7 @@ type Broker struct {
 	stored    checkpoints
 	written   checkpoints
 	recovered recoveryReport
+	live      atomic.Pointer[liveConfig]
 	offline   sync.Map // commitlog.TopicPartition to offlinePartition
 
 	addr      atomic.Pointer[string]
@@ -86,6 +87,7 @@ func New(log *slog.Logger, reg prometheus.Registerer, cfg Config) (*Broker, erro
 			return nil, fmt.Errorf("unknown property %q%s", name, suggestion(name))
 		}
 	}
+	b.live.Store(b.resolveLive(nil, nil))
 	b.notReady("the broker has not been started")
 	return b, nil
 }
@@ -187,6 +189,7 @@ func (b *Broker) build() {
 	b.controller = cluster.NewController(b.log, b.clusterLog, cluster.ControllerConfig{
 		DefaultPartitions:        b.cfg.NumPartitions,
 		DefaultReplicationFactor: b.cfg.DefaultReplicationFactor,
+		BrokerConfigs:            dynamicConfigs(),
 		Now:                      b.cfg.Now,
 	})
 	b.groups = group.New(b.log, b.reg, coordinator.SystemClock{}, group.Config{
@@ -339,7 +342,7 @@ func (b *Broker) drain(ctx context.Context) error {
 // all went well, leaves the mark of a clean stop.
 func (b *Broker) closeLogs() error {
 	var g errgroup.Group
-	g.SetLimit(b.cfg.RecoveryThreads)
+	g.SetLimit(b.recoveryThreads())
 	b.highWatermarkStep()
 	all := b.partitions.All()
 	for _, p := range all {

@@ -94,8 +94,8 @@ func TestPropertiesAreDescribed(t *testing.T) {
 			t.Errorf("%s is there twice", p.Name)
 		}
 		seen[p.Name] = true
-		if wantSet := p.Name == "num.partitions" || p.Name == "log.retention.hours"; p.Set != wantSet {
-			t.Errorf("%s: set is %v", p.Name, p.Set)
+		if wantSet := p.Name == "num.partitions" || p.Name == "log.retention.hours"; (p.Static != nil) != wantSet {
+			t.Errorf("%s: set is %v", p.Name, p.Static != nil)
 		}
 	}
 	for _, name := range PropertyNames() {

@@ -48,6 +48,7 @@ func (a assignment) name() commitlog.TopicPartition {
 // lock, so one at a time.
 func (b *Broker) apply(old, new *cluster.Image) {
 	b.groups.SetImage(new) // before a group is led here: it decides on the topics that it knows
+	all := b.reconfigureNode(old, new) && old != nil
 	var add []assignment
 	var deleted []string
 	cluster.DiffTopics(old, new, func(was, is *cluster.Topic) {
@@ -60,6 +61,9 @@ func (b *Broker) apply(old, new *cluster.Image) {
 			return
 		}
 		for i := range is.Partitions {
+			if was != nil && samePartitions(was, is) {
+				break
+			}
 			if slices.Contains(is.Partitions[i].Replicas, b.cfg.NodeID) {
 				add = append(add, assignment{is, int32(i)})
 			}
@@ -68,6 +72,11 @@ func (b *Broker) apply(old, new *cluster.Image) {
 			b.reconfigure(is)
 		}
 	})
+	if all {
+		for _, t := range new.Topics() {
+			b.reconfigure(t)
+		}
+	}
 	b.openMissing(add)
 	b.serve(add)
 	for _, name := range deleted {
@@ -84,7 +93,7 @@ func (b *Broker) openMissing(wanted []assignment) {
 	var mu sync.Mutex // guards opened
 	var opened []*replica.Partition
 	var g errgroup.Group
-	g.SetLimit(b.cfg.RecoveryThreads)
+	g.SetLimit(b.recoveryThreads())
 	for _, a := range wanted {
 		if b.partitions.GetByID(a.topic.ID, a.index) != nil {
 			continue
@@ -115,7 +124,7 @@ func (b *Broker) openMissing(wanted []assignment) {
 // serve makes this broker the leader, or not, of partitions as the image says.
 func (b *Broker) serve(wanted []assignment) {
 	var g errgroup.Group
-	g.SetLimit(b.cfg.RecoveryThreads)
+	g.SetLimit(b.recoveryThreads())
 	for _, a := range wanted {
 		p := b.partitions.GetByID(a.topic.ID, a.index)
 		if p == nil {

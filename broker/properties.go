@@ -20,6 +20,15 @@ type property struct {
 	doc  string
 	set  func(*Config, string) error
 	get  func(*Config) string
+	// dynamic says that it may be set while the broker runs, to a number from
+	// min to max.
+	dynamic  bool
+	min, max float64
+}
+
+func (p property) whileRunning() property {
+	p.dynamic = true
+	return p
 }
 
 // properties are all settings that a configuration file may have, beside the
@@ -87,9 +96,9 @@ func properties() []property {
 			func(c *Config) *time.Duration { return &c.ConsumerGroupAssignmentInterval }),
 		only("group.consumer.migration.policy", "disabled", "Whether groups with members can change their protocol: not yet. Groups without members always can."),
 		number("socket.request.max.bytes", 1024, math.MaxInt32, "The largest request, in bytes.", func(c *Config) *int { return &c.RequestBytesMax }),
-		number("max.connections", 1, math.MaxInt32, "The most open connections.", func(c *Config) *int { return &c.ConnectionsMax }),
+		number("max.connections", 1, math.MaxInt32, "The most open connections.", func(c *Config) *int { return &c.ConnectionsMax }).whileRunning(),
 		number("max.connections.per.ip", 0, math.MaxInt32, "The most open connections of one address; 0 sets no limit.",
-			func(c *Config) *int { return &c.ConnectionsPerIPMax }),
+			func(c *Config) *int { return &c.ConnectionsPerIPMax }).whileRunning(),
 		number("connection.max.in.flight.requests", 1, math.MaxInt32, "The most unanswered requests of a connection.",
 			func(c *Config) *int { return &c.InFlightMax }),
 		{
@@ -107,10 +116,10 @@ func properties() []property {
 		duration("replica.high.watermark.checkpoint.interval.ms", time.Millisecond, "How often high watermarks are stored, in milliseconds.",
 			func(c *Config) *time.Duration { return &c.HighWatermarkCheckpoint }),
 		duration("producer.id.expiration.ms", time.Millisecond, "How long an idle producer is remembered, in milliseconds.",
-			func(c *Config) *time.Duration { return &c.ProducerExpiry }),
+			func(c *Config) *time.Duration { return &c.ProducerExpiry }).whileRunning(),
 		duration("producer.id.expiration.check.interval.ms", time.Millisecond, "How often idle producers are looked for, in milliseconds.",
 			func(c *Config) *time.Duration { return &c.ProducerExpiryCheck }),
-		number("num.recovery.threads.per.data.dir", 1, 1024, "How many logs are opened at a time.", func(c *Config) *int { return &c.RecoveryThreads }),
+		number("num.recovery.threads.per.data.dir", 1, 1024, "How many logs are opened at a time.", func(c *Config) *int { return &c.RecoveryThreads }).whileRunning(),
 		number("log.flush.threads", 1, 1024, "How many logs are synced at a time.", func(c *Config) *int { return &c.FlushThreads }),
 		number("log.open.files.max", 16, math.MaxInt32, "The most files of segments that are kept open.", func(c *Config) *int { return &c.OpenFilesMax }),
 	}
@@ -132,7 +141,7 @@ func setInt(least, most int64, assign func(*Config, int64)) func(*Config, string
 
 func number(name string, least, most int64, doc string, field func(*Config) *int) property {
 	return property{
-		name: name, typ: cluster.ConfigInt, doc: doc,
+		name: name, typ: cluster.ConfigInt, doc: doc, min: float64(least), max: float64(most),
 		set: setInt(least, most, func(c *Config, n int64) { *field(c) = int(n) }),
 		get: func(c *Config) string { return strconv.Itoa(*field(c)) },
 	}
@@ -140,7 +149,7 @@ func number(name string, least, most int64, doc string, field func(*Config) *int
 
 func duration(name string, unit time.Duration, doc string, field func(*Config) *time.Duration) property {
 	return property{
-		name: name, typ: cluster.ConfigLong, doc: doc,
+		name: name, typ: cluster.ConfigLong, doc: doc, min: 1, max: float64(math.MaxInt64 / int64(unit)),
 		set: setInt(1, math.MaxInt64/int64(unit), func(c *Config, n int64) { *field(c) = time.Duration(n) * unit }),
 		get: func(c *Config) string { return strconv.FormatInt(int64(*field(c)/unit), 10) },
 	}
@@ -288,32 +297,55 @@ func PropertyNames() []string {
 	return out
 }
 
-// Properties describes all settings as they are in force, sorted by name, for
-// DescribeConfigs and for the reference documentation.
+// Properties describes all settings, sorted by name, for DescribeConfigs and
+// for the reference documentation.
 func (c Config) Properties() []api.Property {
 	c = c.withDefaults()
 	defaults := Config{}.withDefaults()
 	var out []api.Property
 	for _, p := range properties() {
 		value, def := p.get(&c), p.get(&defaults)
-		out = append(out, api.Property{
-			Name: p.name, Type: p.typ, Doc: p.doc, Default: def,
-			Value: value, Set: c.set[p.name] || value != def,
-		})
+		described := api.Property{Name: p.name, Type: p.typ, Doc: p.doc, Default: &def, Dynamic: p.dynamic}
+		if c.set[p.name] || value != def {
+			described.Static = &value
+		}
+		if def == "" {
+			described.Default = nil
+		}
+		out = append(out, described)
 	}
 	for _, d := range cluster.TopicConfigs() {
-		for i, s := range d.Synonyms {
-			p := api.Property{Name: s.Name, Type: d.Type, Doc: d.Doc}
-			if i == 0 {
-				p.Default = d.Default
-			}
-			p.Value, p.Set = c.TopicDefaults[s.Name]
-			if !p.Set {
-				p.Value = p.Default
-			}
-			out = append(out, p)
-		}
+		out = append(out, c.topicProperties(d)...)
+	}
+	for _, d := range dynamicOnlyConfigs() {
+		out = append(out, api.Property{Name: d.Name, Type: d.Type, Doc: d.Doc, Dynamic: true})
 	}
 	slices.SortFunc(out, func(a, b api.Property) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// topicProperties are those that give a topic setting its default.
+func (c Config) topicProperties(d cluster.ConfigDef) []api.Property {
+	var names []string
+	for _, s := range d.Synonyms {
+		names = append(names, s.Name)
+	}
+	var out []api.Property
+	for i, s := range d.Synonyms {
+		p := api.Property{Name: s.Name, Type: d.Type, Doc: d.Doc, Dynamic: i == 0, Synonyms: names}
+		if s.Unit != 1 {
+			p.Type = cluster.ConfigInt // as in Kafka
+		}
+		switch {
+		case len(names) == 1:
+			p.Default = &d.Default
+		case s.Default != "":
+			p.Default = &s.Default
+		}
+		if value, set := c.TopicDefaults[s.Name]; set {
+			p.Static = &value
+		}
+		out = append(out, p)
+	}
 	return out
 }

@@ -11,8 +11,9 @@ import (
 
 // settingsOf returns what a topic's settings mean to its logs and partitions.
 func (b *Broker) settingsOf(t *cluster.Topic) (commitlog.Config, replica.TopicConfig) {
-	s := cluster.ResolveTopic(t.Config, b.cfg.TopicDefaults)
-	return logConfig(s, b.cfg.ProducerExpiry), topicConfig(s)
+	live := b.live.Load()
+	s := cluster.ResolveTopic(t.Config, live.settings)
+	return logConfig(s, live.cfg.ProducerExpiry), topicConfig(s)
 }
 
 func logConfig(s cluster.TopicSettings, producerExpiry time.Duration) commitlog.Config {

@@ -341,7 +341,7 @@ func TestDescribeConfigs(t *testing.T) {
 	if c := got["segment.bytes"]; *c.Value != "3000000" || c.Source != kmsg.ConfigSourceDynamicTopicConfig || len(c.Synonyms) != 3 {
 		t.Errorf("%+v", c)
 	}
-	if c := got["retention.ms"]; *c.Value != "7200000" || c.Source != kmsg.ConfigSourceStaticBrokerConfig || len(c.Synonyms) != 1 {
+	if c := got["retention.ms"]; *c.Value != "7200000" || c.Source != kmsg.ConfigSourceStaticBrokerConfig || len(c.Synonyms) != 2 {
 		t.Errorf("%+v", c)
 	}
 	if c := got["cleanup.policy"]; *c.Value != "delete" || c.Source != kmsg.ConfigSourceDefaultConfig {

@@ -19,6 +19,8 @@ type ControllerConfig struct {
 	DefaultReplicationFactor int16
 	// PartitionsPerTopicMax bounds the partitions of one topic. Zero means 10,000.
 	PartitionsPerTopicMax int32
+	// BrokerConfigs are the settings that a broker takes while it runs; see AlterConfigs.
+	BrokerConfigs []ConfigDef
 	// Now is the clock for the timestamps in the store. Nil means time.Now.
 	Now func() time.Time
 	// NewTopicID makes topic ids. Nil means random ones.

@@ -314,14 +314,14 @@ func TestTopicConfigs(t *testing.T) {
 		}
 	}
 	d, _ := LookupTopicConfig("retention.ms")
-	broker := map[string]string{"log.retention.hours": "2", "log.retention.minutes": "30"}
+	broker := BrokerSettings{Static: map[string]string{"log.retention.hours": "2", "log.retention.minutes": "30"}}
 	if v, all := d.Resolve(nil, broker); v != "1800000" || len(all) != 3 {
 		t.Errorf("%s %+v", v, all)
 	}
 	if v, _ := d.Resolve(map[string]string{"retention.ms": "7"}, broker); v != "7" {
 		t.Error(v)
 	}
-	if v, _ := d.Resolve(nil, map[string]string{"log.retention.hours": "-1"}); v != "-1" {
+	if v, _ := d.Resolve(nil, BrokerSettings{Static: map[string]string{"log.retention.hours": "-1"}}); v != "-1" {
 		t.Error(v)
 	}
 	if len(WithoutEffect()) == 0 {

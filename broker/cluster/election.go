@@ -108,6 +108,9 @@ func (c *Controller) load(ctx context.Context) (*Image, error) {
 	if old := c.image.Load(); old != nil {
 		im.hashes = old.hashes // so that the two can be compared
 	}
+	if im, err = c.loadBrokerConfigs(ctx, im); err != nil {
+		return nil, err
+	}
 	names, err := c.store.Children(ctx, topicsPath)
 	if err != nil {
 		return nil, err
@@ -152,6 +155,28 @@ func (c *Controller) loadBrokers(ctx context.Context) ([]Broker, error) {
 	}
 	slices.SortFunc(out, func(a, b Broker) int { return int(a.ID) - int(b.ID) })
 	return out, nil
+}
+
+func (c *Controller) loadBrokerConfigs(ctx context.Context, im *Image) (*Image, error) {
+	names, err := c.store.Children(ctx, brokerConfigsPath)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		data, _, err := c.store.Get(ctx, brokerConfigsPath+"/"+name)
+		if err != nil {
+			return nil, err
+		}
+		config, err := parseConfigNode("broker "+name, data)
+		if err != nil {
+			return nil, err
+		}
+		if name == allBrokersNode {
+			name = AllBrokers
+		}
+		im = im.WithBrokerConfig(name, config)
+	}
+	return im, nil
 }
 
 func (c *Controller) loadTopic(ctx context.Context, name string) (*Topic, error) {

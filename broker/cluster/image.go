@@ -3,6 +3,7 @@ package cluster
 import (
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -32,6 +33,9 @@ const (
 
 // IsInternal tells whether a topic is one of the brokers' own.
 func IsInternal(name string) bool { return name == OffsetsTopic || name == TransactionsTopic }
+
+// AllBrokers as the name of a broker stands for every one of them.
+const AllBrokers = ""
 
 // NoLeader as a partition's leader says that it has none.
 const NoLeader int32 = -1
@@ -75,6 +79,9 @@ type Image struct {
 	ControllerEpoch int32
 	// Brokers are sorted by ID.
 	Brokers []Broker
+
+	// brokerConfigs are the settings made while running, by broker; see BrokerConfig.
+	brokerConfigs map[string]map[string]string
 
 	// The two indexes hold the same topics.
 	hashes *imageHashes
@@ -208,12 +215,44 @@ func (im *Image) WithBrokers(brokers []Broker, controllerID, controllerEpoch int
 	return out
 }
 
+// BrokerConfig returns the settings made while running for a broker, by its
+// number in decimal, or for [AllBrokers]. The caller must not change them.
+func (im *Image) BrokerConfig(broker string) map[string]string {
+	if im == nil {
+		return nil
+	}
+	return im.brokerConfigs[broker]
+}
+
+// BrokerConfigNames are the brokers that have such settings, sorted.
+func (im *Image) BrokerConfigNames() []string {
+	if im == nil {
+		return nil
+	}
+	return sortedKeys(im.brokerConfigs)
+}
+
+// WithBrokerConfig returns an image with other settings of a broker, none if
+// there are none.
+func (im *Image) WithBrokerConfig(broker string, config map[string]string) *Image {
+	out := im.copied()
+	out.brokerConfigs = maps.Clone(im.brokerConfigs)
+	if out.brokerConfigs == nil {
+		out.brokerConfigs = map[string]map[string]string{}
+	}
+	if out.brokerConfigs[broker] = config; len(config) == 0 {
+		delete(out.brokerConfigs, broker)
+	}
+	return out
+}
+
 func (im *Image) copied() *Image {
 	return &Image{
 		ClusterID:       im.ClusterID,
 		ControllerID:    im.ControllerID,
 		ControllerEpoch: im.ControllerEpoch,
 		Brokers:         im.Brokers,
+		brokerConfigs:   im.brokerConfigs,
 		hashes:          im.hashes,
 		byName:          im.byName,
 		byID:            im.byID,

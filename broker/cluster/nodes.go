@@ -24,6 +24,9 @@ const (
 	deleteTopicsPath    = "/admin/delete_topics"
 )
 
+// allBrokersNode is the node of the settings for all brokers, under Kafka's name.
+const allBrokersNode = "<default>"
+
 // persistentPaths are made at the first start, parents before children.
 var persistentPaths = []string{
 	clusterPath, brokersPath, brokerIDsPath, topicsPath,
@@ -33,6 +36,12 @@ var persistentPaths = []string{
 func brokerPath(id int32) string         { return brokerIDsPath + "/" + strconv.Itoa(int(id)) }
 func topicPath(name string) string       { return topicsPath + "/" + name }
 func topicConfigPath(name string) string { return topicConfigsPath + "/" + name }
+func brokerConfigPath(broker string) string {
+	if broker == AllBrokers {
+		broker = allBrokersNode
+	}
+	return brokerConfigsPath + "/" + broker
+}
 func partitionsPath(name string) string  { return topicPath(name) + "/partitions" }
 func deleteTopicPath(name string) string { return deleteTopicsPath + "/" + name }
 func partitionPath(name string, p int32) string {

@@ -92,7 +92,7 @@ func checkNewConfig(asked map[string]*string) (map[string]string, error) {
 		}
 		config[name] = *value
 	}
-	return config, nil
+	return config, checkTogether(config)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

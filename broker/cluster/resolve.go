@@ -10,9 +10,11 @@ type ConfigSource int8
 
 // The sources of values (DescribeConfigs, KIP-226).
 const (
-	SourceTopic   ConfigSource = 1 // the topic's own
-	SourceBroker  ConfigSource = 4 // the broker's configuration file
-	SourceDefault ConfigSource = 5
+	SourceTopic          ConfigSource = 1 // the topic's own
+	SourceDynamicBroker  ConfigSource = 2 // set while running, for one broker
+	SourceDynamicDefault ConfigSource = 3 // set while running, for all brokers
+	SourceBroker         ConfigSource = 4 // the broker's configuration file
+	SourceDefault        ConfigSource = 5
 )
 
 // ConfigValue is one of the values that a setting could have.
@@ -22,30 +24,74 @@ type ConfigValue struct {
 	Source ConfigSource
 }
 
+// BrokerSettings are the properties of a broker that are set, by where they
+// are; what is set while the broker runs counts more than its file.
+type BrokerSettings struct {
+	Dynamic map[string]string // for this broker, while running
+	Default map[string]string // for all brokers, while running
+	Static  map[string]string // in its configuration file
+}
+
+// Values returns the values that a property has under one of several names, the
+// one in force first.
+func (s BrokerSettings) Values(names ...string) []ConfigValue {
+	var out []ConfigValue
+	for _, layer := range []struct {
+		set    map[string]string
+		source ConfigSource
+	}{{s.Dynamic, SourceDynamicBroker}, {s.Default, SourceDynamicDefault}, {s.Static, SourceBroker}} {
+		for _, name := range names {
+			if v, ok := layer.set[name]; ok {
+				out = append(out, ConfigValue{name, v, layer.source})
+			}
+		}
+	}
+	return out
+}
+
 // Resolve returns the values of a setting, the one in force first: the topic's
 // own if it has one, then the broker's properties that are set, then the default.
 // The value in force is in the topic setting's unit; the others are as they were given.
-func (d ConfigDef) Resolve(topic, broker map[string]string) (value string, candidates []ConfigValue) {
+func (d ConfigDef) Resolve(topic map[string]string, broker BrokerSettings) (value string, candidates []ConfigValue) {
 	if v, ok := topic[d.Name]; ok {
 		candidates = append(candidates, ConfigValue{d.Name, v, SourceTopic})
 	}
-	for _, s := range d.Synonyms {
-		if v, ok := broker[s.Name]; ok {
-			candidates = append(candidates, ConfigValue{s.Name, v, SourceBroker})
+	candidates = append(candidates, broker.Values(d.synonymNames()...)...)
+	candidates = append(candidates, d.defaultValue())
+	return d.inUnit(candidates[0]), candidates
+}
+
+// defaultValue is the default as it is given: by a property, if there is one,
+// and of several by the last, the others having none.
+func (d ConfigDef) defaultValue() ConfigValue {
+	v := ConfigValue{d.Name, d.Default, SourceDefault}
+	if n := len(d.Synonyms); n > 0 {
+		v.Name = d.Synonyms[n-1].Name
+		if n > 1 {
+			v.Value = d.Synonyms[n-1].Default
 		}
 	}
-	name := d.Name
-	if len(d.Synonyms) > 0 {
-		name = d.Synonyms[0].Name
+	return v
+}
+
+func (d ConfigDef) synonymNames() []string {
+	names := make([]string, len(d.Synonyms))
+	for i, s := range d.Synonyms {
+		names[i] = s.Name
 	}
-	candidates = append(candidates, ConfigValue{name, d.Default, SourceDefault})
-	return d.inUnit(candidates[0]), candidates
+	return names
 }
 
 // inUnit returns a candidate's value in the topic setting's unit.
 func (d ConfigDef) inUnit(c ConfigValue) string {
+	switch c.Source {
+	case SourceTopic:
+		return c.Value
+	case SourceDefault:
+		return d.Default
+	}
 	for _, s := range d.Synonyms {
-		if c.Source == SourceBroker && s.Name == c.Name {
+		if s.Name == c.Name {
 			v, _ := s.scale(c.Value)
 			return v
 		}
@@ -94,7 +140,7 @@ func CheckTopicDefault(name, value string) (known bool, err error) {
 type TopicSettings map[string]string
 
 // ResolveTopic returns the settings of a topic under a broker's properties that are set.
-func ResolveTopic(topic, broker map[string]string) TopicSettings {
+func ResolveTopic(topic map[string]string, broker BrokerSettings) TopicSettings {
 	out := TopicSettings{}
 	for _, d := range TopicConfigs() {
 		out[d.Name], _ = d.Resolve(topic, broker)

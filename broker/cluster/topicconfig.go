@@ -46,6 +46,9 @@ type Synonym struct {
 	// Unit is what one of the property's value is worth in the topic setting's
 	// unit: 3,600,000 for log.retention.hours.
 	Unit int64
+	// Default is the property's own default in Kafka where several properties
+	// set the same; empty for none.
+	Default string
 }
 
 // ConfigDef defines one topic setting.
@@ -80,6 +83,9 @@ const (
 
 // same is the synonym of a setting whose broker property counts in the same unit.
 func same(name string) Synonym { return Synonym{Name: name, Unit: 1} }
+
+// hours is the synonym that counts in hours.
+func hours(name, def string) Synonym { return Synonym{name, hourMs, def} }
 
 func number(t ConfigType, name, def string, minValue, maxValue float64, doc string, synonyms ...Synonym) ConfigDef {
 	return ConfigDef{Name: name, Type: t, Default: def, Min: minValue, Max: maxValue, Doc: doc, Synonyms: synonyms}
@@ -120,7 +126,7 @@ func TopicConfigs() []ConfigDef {
 			same("log.flush.interval.messages")),
 		number(ConfigLong, "flush.ms", longMax, 0, maxInt64,
 			"After how many milliseconds the log is forced to disk. A partition with one in-sync replica is always forced before it acknowledges.",
-			same("log.flush.interval.ms"), same("log.flush.scheduler.interval.ms")),
+			same("log.flush.interval.ms"), Synonym{"log.flush.scheduler.interval.ms", 1, longMax}),
 		words(ConfigList, "follower.replication.throttled.replicas", "", nil,
 			"The replicas whose fetching is throttled: PARTITION:BROKER,... or *."),
 		number(ConfigInt, "index.interval.bytes", "4096", 0, maxInt32,
@@ -167,17 +173,17 @@ func TopicConfigs() []ConfigDef {
 			"How many bytes a partition keeps before its oldest segments go; below zero means no limit.", same("log.retention.bytes")).effective(),
 		number(ConfigLong, "retention.ms", "604800000", -1, maxInt64,
 			"How long a segment is kept after its newest record, in milliseconds; -1 means for ever.",
-			same("log.retention.ms"), Synonym{"log.retention.minutes", minuteMs}, Synonym{"log.retention.hours", hourMs}).effective(),
+			same("log.retention.ms"), Synonym{"log.retention.minutes", minuteMs, ""}, hours("log.retention.hours", "168")).effective(),
 		number(ConfigInt, "segment.bytes", "1073741824", 1<<20, maxInt32,
 			"The size at which a new segment is begun, in bytes.", same("log.segment.bytes")).effective(),
 		number(ConfigInt, "segment.index.bytes", "10485760", 4, maxInt32,
 			"The largest index of a segment, in bytes; a full index begins a new segment.", same("log.index.size.max.bytes")).effective(),
 		number(ConfigLong, "segment.jitter.ms", "0", 0, maxInt64,
 			"The largest random time taken off segment.ms, in milliseconds.",
-			same("log.roll.jitter.ms"), Synonym{"log.roll.jitter.hours", hourMs}),
+			same("log.roll.jitter.ms"), hours("log.roll.jitter.hours", "0")),
 		number(ConfigLong, "segment.ms", "604800000", 1, maxInt64,
 			"The age at which a new segment is begun, in milliseconds.",
-			same("log.roll.ms"), Synonym{"log.roll.hours", hourMs}).effective(),
+			same("log.roll.ms"), hours("log.roll.hours", "168")).effective(),
 		words(ConfigBoolean, "unclean.leader.election.enable", "false", nil,
 			"Whether a replica that is not in sync may lead when no other is left, losing records.", same("unclean.leader.election.enable")),
 	}

@@ -221,6 +221,14 @@ func (s *Server) newConn(listener string, nc net.Conn) *Conn {
 	return c
 }
 
+// SetConnectionLimits replaces Config.MaxConnections and MaxConnectionsPerIP for
+// the connections that come from now on; those that are open stay.
+func (s *Server) SetConnectionLimits(all, perIP int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cfg.MaxConnections, s.cfg.MaxConnectionsPerIP = all, perIP
+}
+
 // remember counts c in, or says which limit it would pass.
 func (s *Server) remember(c *Conn) (reason string) {
 	s.mu.Lock()
