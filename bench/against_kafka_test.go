@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/sluice-io/sluice/internal/testenv"
@@ -35,10 +36,11 @@ type rival struct {
 	ready time.Duration // from start to the first answer
 }
 
-// A load is one kind of work; it returns what the client saw.
+// A load is one kind of work on a topic that is made for each run and deleted after it, so that every run finds the page cache alike.
 type load struct {
-	name string
-	run  func(ctx context.Context, r rival) (Stats, error)
+	name    string
+	prepare func(ctx context.Context, c *kgo.Client, topic string) error // not measured; may be nil
+	run     func(ctx context.Context, c *kgo.Client, topic string) (Stats, error)
 }
 
 // A sample is one run of a load on one broker.
@@ -72,9 +74,16 @@ func TestAgainstKafka(t *testing.T) {
 func loads() []load {
 	raw := func(name string, cfg RawConfig) load {
 		cfg.Duration = *loadFor
-		return load{name, func(ctx context.Context, r rival) (Stats, error) {
-			cfg.Topic = topicFor(name)
-			return withClient(ctx, r, cfg.Topic, func(c *kgo.Client) (Stats, error) { return RawProduce(ctx, c, cfg, nil) })
+		return load{name: name, run: func(ctx context.Context, c *kgo.Client, topic string) (Stats, error) {
+			cfg.Topic = topic
+			return RawProduce(ctx, c, cfg, nil)
+		}}
+	}
+	produce := func(name string, cfg ProduceConfig) load {
+		cfg.Duration = *loadFor
+		return load{name: name, run: func(ctx context.Context, c *kgo.Client, topic string) (Stats, error) {
+			cfg.Topic = topic
+			return Produce(ctx, c, cfg, nil)
 		}}
 	}
 	return []load{
@@ -83,47 +92,52 @@ func loads() []load {
 		raw("raw produce 100 B acks=all lz4", RawConfig{RecordBytes: 100, Acks: -1, Codec: "lz4"}),
 		raw("raw produce 1 KiB acks=1", RawConfig{RecordBytes: 1024, Acks: 1, Codec: "none"}),
 		raw("raw produce 1 KiB acks=all", RawConfig{RecordBytes: 1024, Acks: -1, Codec: "none"}),
-		{"raw fetch", func(ctx context.Context, r rival) (Stats, error) {
-			topic := topicFor("raw produce 100 B acks=1")
-			return withClient(ctx, r, topic, func(c *kgo.Client) (Stats, error) { return RawConsume(ctx, c, topic, *loadFor, nil) })
+		{name: "raw fetch", prepare: fill, run: func(ctx context.Context, c *kgo.Client, topic string) (Stats, error) {
+			return RawConsume(ctx, c, topic, *loadFor, nil)
 		}},
-		{"franz-go produce 100 B acks=all", func(ctx context.Context, r rival) (Stats, error) {
-			return withClient(ctx, r, "kgo", func(c *kgo.Client) (Stats, error) {
-				return Produce(ctx, c, ProduceConfig{Topic: "kgo", Duration: *loadFor, RecordBytes: 100}, nil)
-			})
-		}},
-		{"5,000/s of 1 KiB, linger 0, acks=all", func(ctx context.Context, r rival) (Stats, error) {
-			return withClient(ctx, r, "paced", func(c *kgo.Client) (Stats, error) {
-				return Produce(ctx, c, ProduceConfig{Topic: "paced", Duration: *loadFor, RecordBytes: 1024, Rate: 5000}, nil)
-			})
-		}},
+		produce("franz-go produce 100 B acks=all", ProduceConfig{RecordBytes: 100}),
+		produce("franz-go produce 1 KiB acks=all", ProduceConfig{RecordBytes: 1024}),
+		produce("5,000/s of 1 KiB, linger 0, acks=all", ProduceConfig{RecordBytes: 1024, Rate: 5000}),
 	}
 }
 
-func topicFor(load string) string {
-	return strings.NewReplacer(" ", "-", "=", "-", ",", "").Replace(load)
-}
-
-func withClient(ctx context.Context, r rival, topic string, work func(*kgo.Client) (Stats, error)) (Stats, error) {
-	client, err := kgo.NewClient(ProduceOptions(kgo.SeedBrokers(r.addr), kgo.ProducerBatchCompression(kgo.NoCompression()))...)
-	if err != nil {
-		return Stats{}, err
-	}
-	defer client.Close()
-	if err := EnsureTopic(ctx, client, topic, benchPartitions, 1); err != nil {
-		return Stats{}, err
-	}
-	return work(client)
+// fill makes something to fetch.
+func fill(ctx context.Context, c *kgo.Client, topic string) error {
+	_, err := RawProduce(ctx, c, RawConfig{Topic: topic, Duration: time.Second, RecordBytes: 100, Acks: 1, Codec: "none"}, nil)
+	return err
 }
 
 func measure(t *testing.T, l load, r rival) sample {
 	t.Helper()
-	before := cpuOf(t, r.pid)
-	stats, err := l.run(t.Context(), r)
+	client, err := kgo.NewClient(ProduceOptions(kgo.SeedBrokers(r.addr), kgo.ProducerBatchCompression(kgo.NoCompression()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	s, err := l.on(t, client, r)
 	if err != nil {
 		t.Fatalf("%s on %s: %v", l.name, r.name, err)
 	}
-	return sample{stats, cpuOf(t, r.pid) - before}
+	return s
+}
+
+func (l load) on(t *testing.T, client *kgo.Client, r rival) (s sample, err error) {
+	topic := strconv.FormatInt(time.Now().UnixNano(), 36)
+	if err := EnsureTopic(t.Context(), client, topic, benchPartitions, 1); err != nil {
+		return s, err
+	}
+	if l.prepare != nil {
+		if err := l.prepare(t.Context(), client, topic); err != nil {
+			return s, err
+		}
+	}
+	before := cpuOf(t, r.pid)
+	if s.stats, err = l.run(t.Context(), client, topic); err != nil {
+		return s, err
+	}
+	s.cpu = cpuOf(t, r.pid) - before
+	_, err = kadm.NewClient(client).DeleteTopics(t.Context(), topic)
+	return s, err
 }
 
 func (l load) print(samples [2][]sample) {
@@ -156,7 +170,7 @@ func row(load, figure string, ours, theirs float64) {
 func startOurs(t *testing.T) rival {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "broker.yaml")
-	if err := os.WriteFile(config, []byte("log.group.fsync.enable: false\n"), 0o644); err != nil {
+	if err := os.WriteFile(config, []byte("log.group.fsync.enable: false\nlog.segment.delete.delay.ms: 100\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	addr := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
@@ -170,7 +184,7 @@ func startOurs(t *testing.T) rival {
 
 func startKafka(t *testing.T) rival {
 	start := time.Now()
-	k := testenv.StartKafka(t, testenv.KafkaConfig{Properties: map[string]string{"log.retention.hours": "1"}})
+	k := testenv.StartKafka(t, testenv.KafkaConfig{Properties: map[string]string{"log.segment.delete.delay.ms": "100", "file.delete.delay.ms": "100"}})
 	return rival{"kafka", k.Addr, k.PID(), time.Since(start)}
 }
 
