@@ -51,8 +51,8 @@ func newRun(c *common) *cobra.Command {
 	return cmd
 }
 
-// runPipelines starts broker, sinks and agent in this order and stops them in the other: lines that are read are still acknowledged,
-// and records that are acknowledged are still being stored, when the next role down goes.
+// runPipelines starts broker, sinks and agent in this order and stops them in the other: lines that are read are still acknowledged, and
+// writes in hand are finished. What is acknowledged and not yet stored then lies in the broker's log, for the next start.
 func runPipelines(ctx context.Context, log *slog.Logger, pipes []*pipelines.Pipeline, o runOptions, out io.Writer) error {
 	reg := newRegistry()
 	var probes []probe
@@ -86,7 +86,7 @@ func runPipelines(ctx context.Context, log *slog.Logger, pipes []*pipelines.Pipe
 	return err
 }
 
-// runRoles runs the agent, if there is one, and the sinks. The sinks outlive the agent, so that they store what it still drains.
+// runRoles runs the agent, if there is one, and the sinks, which outlive it.
 func runRoles(ctx context.Context, a *agent.Agent, ws workers, collected chan struct{}) error {
 	g, ctx := errgroup.WithContext(ctx)
 	sinksCtx, stopSinks := context.WithCancel(context.WithoutCancel(ctx))
