@@ -61,6 +61,8 @@ type Config struct {
 	// LineIdle is how long an unterminated last line is kept back before it is
 	// sent as it is; 0 means 5 s.
 	LineIdle time.Duration
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
 	// Destination replaces the Kafka producer of a pipeline (benchmarks);
 	// nil means Kafka.
 	Destination func(*pipelines.Pipeline) (Destination, error)
@@ -85,6 +87,9 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.RotateGrace, rotateGraceDefault)
 	setDefault(&c.LineIdle, lineIdleDefault)
 	setDefault(&c.OpenFilesMax, openFilesLimit())
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	if c.Hostname == "" {
 		c.Hostname, _ = os.Hostname()
 	}
@@ -146,7 +151,7 @@ func (a *Agent) setUp(pipes []*pipelines.Pipeline) error {
 		return err
 	}
 	a.others = stored.Pipelines
-	a.written.Store(time.Now().UnixNano())
+	a.written.Store(a.cfg.Now().UnixNano())
 	blocks := &tail.Blocks{}
 	skip := ownFiles(a.cfg.StateDir)
 	for _, p := range pipes {
@@ -278,7 +283,7 @@ func (a *Agent) save() error {
 		dirty = dirty || moved
 	}
 	if !dirty {
-		a.written.Store(time.Now().UnixNano()) // it is as good as new
+		a.written.Store(a.cfg.Now().UnixNano()) // it is as good as new
 		return nil
 	}
 	if err := a.checkpoint.save(s); err != nil {
@@ -287,7 +292,7 @@ func (a *Agent) save() error {
 		}
 		return err
 	}
-	a.written.Store(time.Now().UnixNano())
+	a.written.Store(a.cfg.Now().UnixNano())
 	return nil
 }
 

@@ -25,7 +25,7 @@ const (
 
 // scan looks at all directories and brings the sources in line with them.
 func (r *runner) scan(now time.Time) {
-	begun := time.Now()
+	begun := r.cfg.Now()
 	r.scanWanted, r.scanSoon = false, false
 	listing := r.scanner.Scan()
 	if err := r.hints.Watch(listing.Dirs); err != nil {
@@ -40,7 +40,7 @@ func (r *runner) scan(now time.Time) {
 	r.reconcile(listing.Files, now)
 	r.forget(now)
 
-	r.lastScanTook = time.Since(begun)
+	r.lastScanTook = r.cfg.Now().Sub(begun)
 	r.nextScan = now.Add(r.scanPause())
 	if len(r.suspects) > 0 || r.scanSoon {
 		r.nextScan = now.Add(min(r.scanPause(), r.cfg.ScanInterval))
@@ -104,16 +104,25 @@ func (r *runner) reconcile(files []tail.Found, now time.Time) {
 	// Only now, when it is known which contents are no longer where they were.
 	r.meet(append(strangers, r.deferred...), now)
 	r.deferred = nil
-	for id, s := range r.sources {
-		if !present[id] && !s.detached {
-			r.detach(s, now)
-		}
+	for _, s := range r.missing(present) {
+		r.detach(s, now)
 	}
 	for id := range r.suspects {
 		if !present[id] {
 			delete(r.suspects, id)
 		}
 	}
+}
+
+// missing are the sources that no name leads to any more, in order of name.
+func (r *runner) missing(present map[tail.ID]bool) (out []*source) {
+	for id, s := range r.sources {
+		if !present[id] && !s.detached {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, b *source) int { return cmp.Compare(a.path, b.path) })
+	return out
 }
 
 func (r *runner) isKnown(id tail.ID) bool {
@@ -194,7 +203,7 @@ func (r *runner) takeHints(now time.Time) {
 	paths, scan := r.hints.Take()
 	r.scanWanted = r.scanWanted || scan
 	// Originals before their copies.
-	slices.SortFunc(paths, func(a, b string) int { return cmp.Compare(len(a), len(b)) })
+	slices.SortFunc(paths, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
 	for _, path := range paths {
 		r.hint(path, now)
 	}
@@ -412,7 +421,7 @@ func (r *runner) sayOpen(path string, err error) {
 	case outOfHandles(err) || errors.Is(err, errNoHandle):
 		r.sayHandles()
 		r.scanSoon = true
-		r.nextScan = earlier(r.nextScan, time.Now().Add(r.cfg.ScanInterval))
+		r.nextScan = earlier(r.nextScan, r.cfg.Now().Add(r.cfg.ScanInterval))
 	case errors.Is(err, syscall.EACCES):
 		r.say(path, "the file cannot be read; give this user read access (group or ACL), it is tried again at every scan", err)
 	default:

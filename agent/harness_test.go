@@ -41,6 +41,7 @@ type store struct {
 	refuse  func(*producer.Record) error
 	made    []producer.TopicSpec
 	closed  bool
+	sent    func() // called at every Send; may be nil
 }
 
 func (s *store) Prepare(_ context.Context, spec producer.TopicSpec) (producer.Topic, error) {
@@ -54,6 +55,9 @@ func (s *store) Prepare(_ context.Context, spec producer.TopicSpec) (producer.To
 }
 
 func (s *store) Send(c *producer.Chunk) {
+	if s.sent != nil {
+		s.sent()
+	}
 	s.mu.Lock()
 	if s.held || s.closed {
 		s.waiting = append(s.waiting, c)
@@ -107,6 +111,16 @@ func (s *store) letGo() {
 	for _, c := range slices.Backward(waiting) {
 		c.Done()
 	}
+}
+
+// keepUnanswered stores what waits and never acknowledges it.
+func (s *store) keepUnanswered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.waiting {
+		s.take(c)
+	}
+	s.waiting = nil
 }
 
 func (s *store) count() int {

@@ -46,7 +46,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeBy
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	now := time.Now()
+	now := c.agent.cfg.Now()
 	for _, r := range c.agent.runners {
 		c.collect(ch, r, now)
 	}

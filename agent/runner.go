@@ -36,8 +36,10 @@ const (
 )
 
 // runner runs the collecting part of one pipeline. Its loop is one goroutine:
-// it finds, reads, processes and sends. Acknowledgements come on goroutines of
-// the destination. Fields without a word on it belong to the loop.
+// it finds, reads, processes and sends, in steps. Acknowledgements come on
+// goroutines of the destination. Fields without a word on it belong to the loop.
+//
+// Lock order: stepping before mu.
 type runner struct {
 	log    *slog.Logger
 	cfg    Config
@@ -60,6 +62,7 @@ type runner struct {
 	atEnd    map[tail.ID]bool  // present at the very first start with start_at: end, not begun yet
 	said     map[string]string // trouble by place, so that it is said once
 
+	hinted       bool // the hints have something to take
 	scanned      bool // once
 	firstStart   bool // no checkpoint knew this pipeline
 	nextScan     time.Time
@@ -74,6 +77,10 @@ type runner struct {
 	prepared chan prepared  // the topics, once
 
 	produceErrors atomic.Int64
+
+	// stepping is held for each step: a checkpoint is taken between two of
+	// them, where a content that moves from one file to another is in one.
+	stepping sync.Mutex
 
 	mu       sync.Mutex
 	tracks   map[tail.ID]*track // guarded by mu
@@ -163,10 +170,8 @@ func (r *runner) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		now := time.Now()
-		r.look(ctx, now)
-		if s := r.next(); s != nil {
-			r.read(s, now, false)
+		now := r.cfg.Now()
+		if r.step(ctx, now) {
 			continue
 		}
 		if r.cfg.Once && r.allRead() {
@@ -178,19 +183,37 @@ func (r *runner) loop(ctx context.Context) {
 		case <-timer.C:
 		case <-r.wake:
 		case <-r.hints.Ready():
-			r.takeHints(time.Now())
+			r.hinted = true
 		case p := <-r.prepared:
 			r.begin(p)
 		}
 	}
 }
 
+// step does what is due and reads one chunk. It returns false when there was
+// none: nothing is to be done before dueAt, a change or an acknowledgement.
+func (r *runner) step(ctx context.Context, now time.Time) bool {
+	r.stepping.Lock()
+	defer r.stepping.Unlock()
+	r.look(ctx, now)
+	s := r.next()
+	if s == nil {
+		return false
+	}
+	r.read(s, now, false)
+	return true
+}
+
 // look does what is due: scans and looks at sources by time.
 func (r *runner) look(ctx context.Context, now time.Time) {
 	select {
 	case <-r.hints.Ready():
-		r.takeHints(now)
+		r.hinted = true
 	default:
+	}
+	if r.hinted {
+		r.hinted = false
+		r.takeHints(now)
 	}
 	if !now.Before(r.scanDue()) {
 		r.scan(now)
@@ -433,6 +456,8 @@ func (r *runner) closeFiles() {
 // one, and whether the pipeline may be stored: not before its first scan, which
 // alone knows what was there at the first start.
 func (r *runner) snapshot() (p savedPipeline, moved, known bool) {
+	r.stepping.Lock()
+	defer r.stepping.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p = savedPipeline{Files: make([]savedFile, 0, len(r.tracks))}

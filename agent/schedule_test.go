@@ -1,53 +1,77 @@
 package agent
 
 import (
+	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-io/sluice/agent/producer"
+	"github.com/sluice-io/sluice/agent/tail"
+	"github.com/sluice-io/sluice/pipelines"
 )
 
 var (
-	schedules = flag.Int("schedules", 24, "random schedules to run")
+	schedules = flag.Int("schedules", 0, "random schedules to run; 0 means 400, and 100 with -short")
 	seedFlag  = flag.Uint64("seed", 0, "run this one schedule")
+	traceFlag = flag.Bool("trace", false, "print what schedules do")
 )
 
 // TestRandomSchedules does to files what writers and rotations do, in random
 // order, while the agent follows, stops, crashes and starts. No line may be
 // missing, and none may come twice but those that no checkpoint held at a crash.
+//
+// The runner is driven by hand: its steps, its clock, its change events and its
+// acknowledgements are the schedule's, so that a seed replays (but for the inodes
+// that the file system chooses to use again).
 func TestRandomSchedules(t *testing.T) {
 	if *seedFlag != 0 {
 		runSchedule(t, *seedFlag)
 		return
 	}
+	n := *schedules
+	switch {
+	case n == 0 && testing.Short():
+		n = 100
+	case n == 0:
+		n = 400
+	}
 	base := uint64(time.Now().UnixNano())
-	for i := range *schedules {
+	for i := range n {
 		seed := base + uint64(i)
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			t.Parallel()
-			runSchedule(t, seed)
-		})
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { runSchedule(t, seed) })
 	}
 }
 
 // schedule is one random run. The model is simple: every line has a number,
 // and every number written must be stored.
 type schedule struct {
-	*rig
-	rnd     *rand.Rand
-	next    int
-	running bool
-	partial string // written of a line without its newline
-	kept    int    // rotated files
-	safe    int    // stored records that a checkpoint is known to hold
-	crashes int
-	again   map[string]int // lines that may come again, and how often
-	trace   []string
+	t   *testing.T
+	rnd *rand.Rand
+	dir string
+	now time.Time
+
+	store      *store
+	runner     *runner // nil while the agent is down
+	checkpoint []byte  // what a crash leaves
+	prepared   bool    // the topic is known to the running agent
+
+	next       int    // number of the next line
+	partial    string // written of a line without its newline
+	kept       int    // rotated files
+	intrusions int    // what writers may still do in the middle of steps
+	nested     bool   // within a step of the agent, or of a rotation: no other may begin
+	safe       int    // stored records that the checkpoint holds
+	again      map[string]int
+	trace      []string
 }
 
 const schedulePipeline = `
@@ -57,52 +81,395 @@ collect:
 topic: {name: lines, partitions: 3}
 `
 
+const (
+	// scheduleSteps is what is done to the files in a schedule.
+	scheduleSteps = 80
+	// intrusionsMax is what is done to them in the middle of the agent's steps.
+	intrusionsMax = 15
+	// scheduleGrace is the grace of rotated files.
+	scheduleGrace = 5 * time.Second
+	// quietMax bounds the turns until nothing is left to do.
+	quietMax = 400
+)
+
 func runSchedule(t *testing.T, seed uint64) {
-	s := &schedule{rig: newRig(t, schedulePipeline), rnd: rand.New(rand.NewPCG(seed, 0)), again: map[string]int{}}
-	s.cfg.LineIdle = time.Hour
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("run again with -run TestRandomSchedules -seed %d\n%s", seed, strings.Join(s.trace, "\n"))
-		}
-	})
-	s.launch()
-	for range 60 {
-		s.step()
+	s := &schedule{
+		t: t, rnd: rand.New(rand.NewPCG(seed, 0)), dir: t.TempDir(),
+		now:   time.Date(2026, 11, 30, 10, 0, 0, 0, time.UTC),
+		store: &store{}, again: map[string]int{}, intrusions: intrusionsMax,
 	}
-	s.finishLine()
-	if !s.running {
+	s.store.sent = s.meanwhile
+	defer func() {
+		if t.Failed() || *traceFlag {
+			t.Logf("run again with -run TestRandomSchedules -args -seed %d\n%s", seed, strings.Join(s.trace, "\n"))
+		}
+	}()
+	s.launch()
+	for range scheduleSteps {
+		op := scheduleOps[s.rnd.IntN(len(scheduleOps))]
+		s.note(op.name)
+		op.do(s)
+		s.turn()
+	}
+	s.note("the end")
+	if s.runner == nil {
 		s.launch()
 	}
 	s.sync()
 	s.check()
+	s.halt()
 }
 
-// ops are weighted by how often they stand here.
-var ops = []struct {
+type scheduleOp struct {
 	name string
 	do   func(*schedule)
-}{
-	{"append", (*schedule).appendLines}, {"append", (*schedule).appendLines}, {"append", (*schedule).appendLines},
-	{"append", (*schedule).appendLines}, {"partial", (*schedule).writePartial}, {"partial", (*schedule).writePartial},
-	{"rename", (*schedule).rotate}, {"rename", (*schedule).rotate}, {"copytruncate", (*schedule).copyTruncate},
-	{"copytruncate", (*schedule).copyTruncate}, {"delete", (*schedule).deleteAndMakeAgain}, {"rewrite", (*schedule).rewriteSameSize},
-	{"restart", (*schedule).restart}, {"crash", (*schedule).crashOrLaunch}, {"sync", (*schedule).sync},
 }
 
-func (s *schedule) step() {
-	op := ops[s.rnd.IntN(len(ops))]
-	s.note("%s", op.name)
+// writerOps may happen at any moment, scheduleOps between two steps of the
+// agent. They are weighted by how often they stand here.
+var (
+	writerOps = []scheduleOp{
+		{"append", (*schedule).appendLines}, {"append", (*schedule).appendLines}, {"append", (*schedule).appendLines},
+		{"append", (*schedule).appendLines}, {"partial", (*schedule).writePartial}, {"partial", (*schedule).writePartial},
+		{"rename", (*schedule).rotate}, {"rename", (*schedule).rotate},
+		{"copytruncate", (*schedule).copyTruncate}, {"copytruncate", (*schedule).copyTruncate},
+	}
+	scheduleOps = slices.Concat(writerOps, []scheduleOp{
+		{"delete", (*schedule).deleteAndMakeAgain}, {"rewrite", (*schedule).rewriteSameSize},
+		{"restart", (*schedule).restart}, {"crash", (*schedule).crash}, {"sync", (*schedule).sync},
+		{"hold", func(s *schedule) { s.store.hold() }}, {"let go", func(s *schedule) { s.store.letGo() }},
+		{"checkpoint", (*schedule).save}, {"rest", (*schedule).rest},
+	})
+)
+
+func (s *schedule) note(what string) {
+	state := "down"
+	if s.runner != nil {
+		state = "up"
+	}
+	s.trace = append(s.trace, fmt.Sprintf("%s %-14s next %d, stored %d, safe %d, agent %s", s.now.Format("05.000"), what, s.next, s.store.count(), s.safe, state))
+}
+
+// Write takes the agent's log lines into the trace.
+func (s *schedule) Write(line []byte) (int, error) {
+	s.trace = append(s.trace, "                agent: "+strings.ReplaceAll(strings.TrimSpace(string(line)), s.dir+"/", ""))
+	return len(line), nil
+}
+
+// brief leaves out what the trace says anyway.
+func brief(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey || a.Key == slog.LevelKey || a.Key == "pipeline" {
+		return slog.Attr{}
+	}
+	return a
+}
+
+// chance is true once in n.
+func (s *schedule) chance(n int) bool { return s.rnd.IntN(n) == 0 }
+
+// meanwhile lets a writer do something in the middle of a step.
+func (s *schedule) meanwhile() {
+	if s.nested || s.intrusions == 0 || !s.chance(30) {
+		return
+	}
+	s.intrusions--
+	op := writerOps[s.rnd.IntN(len(writerOps))]
+	s.note("  " + op.name)
+	s.nested = true
 	op.do(s)
+	s.nested = false
 }
 
-func (s *schedule) note(format string, args ...any) {
-	s.trace = append(s.trace, fmt.Sprintf(format, args...)+fmt.Sprintf(" (next %d, stored %d, running %v)", s.next, s.store.count(), s.running))
+// turn lets some time pass and the agent work, mostly not to its end.
+func (s *schedule) turn() {
+	s.now = s.now.Add(time.Duration(s.rnd.IntN(300)) * time.Millisecond)
+	if s.runner == nil {
+		return
+	}
+	if !s.prepared && s.chance(3) {
+		s.prepare()
+	}
+	for range s.rnd.IntN(6) {
+		s.step()
+	}
+	if s.chance(4) {
+		s.save()
+	}
 }
+
+func (s *schedule) step() bool {
+	return s.runner.step(context.Background(), s.now)
+}
+
+func (s *schedule) prepare() {
+	s.prepared = true
+	s.runner.begin(prepared{topic: producer.Topic{Partitions: 3, RecordBytesMax: 1 << 20}})
+}
+
+// rest lets everything happen that goes by time.
+func (s *schedule) rest() {
+	was := s.nested
+	s.nested = true
+	defer func() { s.nested = was }()
+	for until := s.now.Add(2 * scheduleGrace); s.now.Before(until); s.now = s.now.Add(200 * time.Millisecond) {
+		if s.runner != nil {
+			s.work()
+		}
+	}
+}
+
+// work lets the agent do all that can be done now.
+func (s *schedule) work() {
+	for range quietMax {
+		if !s.step() {
+			return
+		}
+	}
+	s.t.Fatal("the agent does not come to rest")
+}
+
+// launch starts the agent with what the checkpoint knows.
+func (s *schedule) launch() {
+	pipes, err := pipelines.Parse("test.yaml", []byte(strings.ReplaceAll(schedulePipeline, "DIR", s.dir)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	cfg := Config{
+		Hostname: "web-1", ScanInterval: time.Second, RotateGrace: scheduleGrace, LineIdle: time.Hour,
+		OpenFilesMax: 100, Now: func() time.Time { return s.now },
+	}.withDefaults()
+	skip := func(string, tail.Info) bool {
+		s.meanwhile()
+		return false
+	}
+	r, err := newRunner(slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: brief})), pipes[0], cfg, &tail.Blocks{}, skip)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.dest, r.hints = s.store, tail.Unwatched()
+	s.store.held, s.store.waiting = false, nil
+	stored := saved{}
+	if s.checkpoint != nil {
+		if stored, err = decodeCheckpoint("positions", s.checkpoint); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	files, known := stored.Pipelines[r.pipe.Name]
+	r.restore(files, known)
+	s.runner, s.prepared = r, false
+	if s.chance(2) {
+		s.prepare()
+	}
+}
+
+// save takes a checkpoint.
+func (s *schedule) save() {
+	if s.runner == nil {
+		return
+	}
+	p, _, known := s.runner.snapshot()
+	if !known {
+		return
+	}
+	data, err := encodeCheckpoint(saved{Pipelines: map[string]savedPipeline{s.runner.pipe.Name: p}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.checkpoint, s.safe = data, s.store.count()
+}
+
+func (s *schedule) down() {
+	s.runner.closeFiles()
+	s.runner.end()
+	if a := s.runner.snapshotAccount(); !a.Balanced() {
+		s.t.Errorf("account does not add up: %+v", a)
+	}
+	s.runner = nil
+}
+
+// halt stops the agent, with or without all acknowledgements.
+func (s *schedule) halt() {
+	if s.chance(2) {
+		s.store.letGo()
+	}
+	s.save()
+	s.down()
+}
+
+func (s *schedule) restart() {
+	if s.runner == nil {
+		s.launch()
+		return
+	}
+	s.halt()
+}
+
+// crash leaves the last checkpoint. What it does not hold may come again.
+func (s *schedule) crash() {
+	if s.runner == nil {
+		s.launch()
+		return
+	}
+	if s.chance(2) {
+		s.store.keepUnanswered()
+	}
+	s.down()
+	lines := slices.Clone(s.store.values()[s.safe:])
+	slices.Sort(lines)
+	for _, v := range slices.Compact(lines) {
+		s.again[v]++
+	}
+}
+
+// sync goes on until all complete lines are stored and in the checkpoint.
+func (s *schedule) sync() {
+	if s.runner == nil {
+		return
+	}
+	s.finishLine()
+	was := s.nested
+	s.nested = true // nothing else happens
+	defer func() { s.nested = was }()
+	if !s.prepared {
+		s.prepare()
+	}
+	s.store.letGo()
+	for range quietMax {
+		s.work()
+		if s.complete() {
+			s.save()
+			return
+		}
+		s.now = s.now.Add(100 * time.Millisecond)
+	}
+	s.t.Fatalf("never stored: %q", s.missing())
+}
+
+func (s *schedule) complete() bool {
+	return s.store.count() >= s.next && len(s.missing()) == 0
+}
+
+func (s *schedule) missing() (out []string) {
+	stored := map[string]bool{}
+	for _, v := range s.store.values() {
+		stored[v] = true
+	}
+	for i := range s.next {
+		if v := lineOf(i); !stored[v] {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// lineOf is of one length, for the rewrite.
+func lineOf(i int) string { return fmt.Sprintf("line %06d", i) }
 
 func (s *schedule) line() string {
 	s.next++
-	return fmt.Sprintf("line %06d", s.next-1) // of one length, for the rewrite
+	return lineOf(s.next - 1)
 }
+
+// placesOf says where a line's records come from.
+func (s *schedule) placesOf(line string) (out []string) {
+	for i, rec := range s.store.all() {
+		if rec.value == line {
+			out = append(out, fmt.Sprintf("#%d %s@%s of %s", i, rec.headers["file_id"], rec.headers["file_offset"], filepath.Base(rec.headers["path"])))
+		}
+	}
+	return out
+}
+
+// check compares what is stored with the model.
+func (s *schedule) check() {
+	s.rest()
+	times := map[string]int{}
+	var doubled []string
+	offsets := map[string]int64{}
+	for _, rec := range s.store.all() {
+		times[rec.value]++
+		if times[rec.value] > 1+s.again[rec.value] {
+			doubled = append(doubled, rec.value)
+		}
+		offset, err := strconv.ParseInt(rec.headers["file_offset"], 10, 64)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		id := rec.headers["file_id"]
+		if offset == 0 {
+			// A content that no checkpoint knew at a crash, and that was
+			// replaced then, had the same name.
+			delete(offsets, id)
+		}
+		if last, ok := offsets[id]; ok && offset <= last && times[rec.value] == 1 {
+			s.t.Errorf("%s at offset %d of file %s came after offset %d", rec.value, offset, id, last)
+		}
+		offsets[id] = max(offsets[id], offset)
+	}
+	if len(doubled) > 0 {
+		s.t.Errorf("%d lines are stored too often, such as %s: %v", len(doubled), doubled[0], s.placesOf(doubled[0]))
+	}
+	if missing := s.missing(); len(missing) > 0 || len(times) != s.next {
+		s.t.Errorf("%d different lines of %d; missing %q", len(times), s.next, missing)
+	}
+}
+
+// The writer's side.
+
+func (s *schedule) path(name string) string { return filepath.Join(s.dir, name) }
+
+func (s *schedule) must(err error) {
+	if err != nil {
+		s.t.Helper()
+		s.t.Fatal(err)
+	}
+}
+
+// touched gives a file the schedule's time and mostly tells the agent.
+func (s *schedule) touched(name string) {
+	s.must(os.Chtimes(s.path(name), s.now, s.now))
+	if s.runner != nil && !s.chance(5) {
+		s.runner.hints.Changed(s.path(name))
+	}
+}
+
+func (s *schedule) renamed() {
+	if s.runner != nil && !s.chance(5) {
+		s.runner.hints.Renamed()
+	}
+}
+
+func (s *schedule) write(name, text string) {
+	f, err := os.OpenFile(s.path(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	s.must(err)
+	_, err = f.WriteString(text)
+	s.must(err)
+	s.must(f.Close())
+	s.touched(name)
+}
+
+func (s *schedule) rename(from, to string) {
+	s.must(os.Rename(s.path(from), s.path(to)))
+	s.renamed()
+	if s.runner != nil && s.chance(2) {
+		s.runner.hints.Changed(s.path(to))
+	}
+}
+
+func (s *schedule) remove(name string) {
+	s.must(os.Remove(s.path(name)))
+	s.renamed()
+}
+
+func (s *schedule) size() int64 {
+	info, err := os.Stat(s.path("app.log"))
+	if err != nil {
+		return -1
+	}
+	return info.Size()
+}
+
+func (s *schedule) exists() bool { return s.size() >= 0 }
 
 func (s *schedule) appendLines() {
 	s.finishLine()
@@ -134,35 +501,45 @@ func (s *schedule) finishLine() {
 func (s *schedule) shift() {
 	for i := s.kept; i >= 1; i-- {
 		s.rename(fmt.Sprintf("app.log.%d", i), fmt.Sprintf("app.log.%d", i+1))
+		s.between()
 	}
 	s.kept++
-	if s.kept > 4 && s.running {
-		s.sync()
-		s.remove(fmt.Sprintf("app.log.%d", s.kept))
-		s.kept--
-	}
 }
 
-func (s *schedule) exists() bool {
-	_, err := os.Stat(s.path("app.log"))
-	return err == nil
+// between lets the agent take a step in the middle of a rotation.
+func (s *schedule) between() {
+	if s.nested || s.runner == nil || !s.chance(8) {
+		return
+	}
+	s.nested = true
+	s.step()
+	s.nested = false
+}
+
+// prune removes the oldest rotated files when all is read.
+func (s *schedule) prune() {
+	if s.kept <= 4 || s.runner == nil || s.nested {
+		return
+	}
+	s.sync()
+	for ; s.kept > 4; s.kept-- {
+		s.remove(fmt.Sprintf("app.log.%d", s.kept))
+	}
 }
 
 func (s *schedule) rotate() {
 	if !s.exists() {
 		return
 	}
+	s.prune()
 	s.shift()
 	s.rename("app.log", "app.log.1")
-	if s.partial != "" || s.rnd.IntN(2) == 0 { // the writer has not been signalled yet
-		late := s.partial
-		if late == "" {
-			late = s.line()
-			s.write("app.log.1", late+"\n")
-		} else {
-			s.write("app.log.1", late[4:]+"\n")
-		}
+	s.between()
+	if s.partial != "" { // the writer has not been signalled yet
+		s.write("app.log.1", s.partial[4:]+"\n")
 		s.partial = ""
+	} else if s.chance(2) {
+		s.write("app.log.1", s.line()+"\n")
 	}
 }
 
@@ -171,135 +548,47 @@ func (s *schedule) copyTruncate() {
 		return
 	}
 	s.finishLine()
+	s.prune()
 	s.shift()
-	copyFile(s.t, s.path("app.log"), s.path("app.log.1"))
-	if s.rnd.IntN(2) == 0 && s.running {
-		s.steady("the copy waits", time.Duration(s.rnd.IntN(30))*time.Millisecond, func() bool { return true })
+	data, err := os.ReadFile(s.path("app.log"))
+	s.must(err)
+	s.write("app.log.1", "")
+	s.between()
+	half := s.rnd.IntN(len(data) + 1)
+	s.write("app.log.1", string(data[:half]))
+	s.between()
+	s.write("app.log.1", string(data[half:]))
+	if !s.nested && s.runner != nil && s.chance(2) { // the copy waits
+		s.nested = true
+		s.turn()
+		s.nested = false
 	}
-	if err := os.Truncate(s.path("app.log"), 0); err != nil {
-		s.t.Fatal(err)
-	}
+	s.must(os.Truncate(s.path("app.log"), 0))
+	s.touched("app.log")
 }
 
+// deleteAndMakeAgain needs all of the old content read, or it would be lost.
 func (s *schedule) deleteAndMakeAgain() {
-	if !s.exists() || !s.running {
+	if !s.exists() || s.runner == nil {
 		return
 	}
 	s.sync()
 	s.remove("app.log")
+	s.between()
 	s.write("app.log", s.line()+"\n")
 }
 
-// rewriteSameSize needs all of the old content read, or it would be lost.
+// rewriteSameSize needs all of the old content read, too.
 func (s *schedule) rewriteSameSize() {
-	if !s.exists() || !s.running {
+	if !s.exists() || s.runner == nil {
 		return
 	}
 	s.sync()
-	info, err := os.Stat(s.path("app.log"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	var b strings.Builder
-	for int64(b.Len()) < info.Size() {
+	for size := s.size(); int64(b.Len()) < size; {
 		b.WriteString(s.line() + "\n")
 	}
-	s.rewrite("app.log", b.String())
-}
-
-func (s *schedule) restart() {
-	if s.running {
-		s.halt()
-		s.safe = s.store.count()
-		s.running = false
-		return
-	}
-	s.launch()
-}
-
-func (s *schedule) launch() {
-	s.start()
-	s.running = true
-}
-
-func (s *schedule) crashOrLaunch() {
-	if !s.running {
-		s.launch()
-		return
-	}
-	s.crash()
-	s.crashes++
-	s.running = false
-	for _, v := range s.store.values()[s.safe:] {
-		s.again[v]++
-	}
-}
-
-// sync waits until all complete lines are stored and in the checkpoint.
-func (s *schedule) sync() {
-	if !s.running {
-		return
-	}
-	s.finishLine()
-	want := map[string]bool{}
-	for i := range s.next {
-		want[fmt.Sprintf("line %06d", i)] = true
-	}
-	from := 0
-	s.eventually("all lines", func() bool {
-		values := s.store.values()
-		for _, v := range values[from:] {
-			delete(want, v)
-		}
-		from = len(values)
-		return len(want) == 0
-	})
-	s.settled()
-	s.safe = s.store.count()
-}
-
-// placesOf says where a line's records come from.
-func (s *schedule) placesOf(line string) (out []string) {
-	for i, rec := range s.store.all() {
-		if rec.value == line {
-			out = append(out, fmt.Sprintf("#%d %s@%s of %s", i, rec.headers["file_id"], rec.headers["file_offset"], rec.headers["path"]))
-		}
-	}
-	return out
-}
-
-// check compares what is stored with the model.
-func (s *schedule) check() {
-	s.steady("no more comes", 300*time.Millisecond, func() bool { return true })
-	times := map[string]int{}
-	offsets := map[string]int64{}
-	for _, rec := range s.store.all() {
-		times[rec.value]++
-		if times[rec.value] > 1+s.again[rec.value] {
-			s.t.Errorf("%s is stored %d times: %v", rec.value, times[rec.value], s.placesOf(rec.value))
-		}
-		offset, err := strconv.ParseInt(rec.headers["file_offset"], 10, 64)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		id := rec.headers["file_id"]
-		if offset == 0 && s.crashes > 0 {
-			// A file that was read, but in no checkpoint, and emptied after a
-			// crash is taken for one content.
-			delete(offsets, id)
-		}
-		if last, ok := offsets[id]; ok && offset <= last && times[rec.value] == 1 {
-			s.t.Errorf("%s at offset %d of file %s came after offset %d", rec.value, offset, id, last)
-		}
-		offsets[id] = max(offsets[id], offset)
-	}
-	var missing []string
-	for i := range s.next {
-		if v := fmt.Sprintf("line %06d", i); times[v] == 0 {
-			missing = append(missing, v)
-		}
-	}
-	if len(missing) > 0 || len(times) != s.next {
-		s.t.Errorf("%d different lines of %d; missing %q", len(times), s.next, slices.Clip(missing))
-	}
+	s.now = s.now.Add(time.Millisecond)
+	s.must(os.WriteFile(s.path("app.log"), []byte(b.String()), 0o600))
+	s.touched("app.log")
 }

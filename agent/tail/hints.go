@@ -24,6 +24,7 @@ const (
 type Hints struct {
 	watcher *fsnotify.Watcher // nil when the system gives none
 	ready   chan struct{}     // holds one token while there is something to take
+	closing chan struct{}
 	done    chan struct{}
 	failed  map[string]error // guarded by mu: directories without watch
 	mu      sync.Mutex
@@ -35,18 +36,50 @@ type Hints struct {
 // NewHints starts to gather. When the system gives no watcher the error says
 // why, and the returned Hints work without giving any.
 func NewHints() (*Hints, error) {
-	h := &Hints{
-		ready: make(chan struct{}, 1), done: make(chan struct{}),
-		paths: map[string]bool{}, watched: map[string]ID{}, failed: map[string]error{},
-	}
+	h := Unwatched()
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		close(h.done)
 		return h, fmt.Errorf("watch directories: %w", err)
 	}
 	h.watcher = w
+	h.done = make(chan struct{})
 	go h.gather()
 	return h, nil
+}
+
+// Unwatched returns Hints that watch nothing: what changed is told by Changed.
+func Unwatched() *Hints {
+	h := &Hints{
+		ready: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
+		paths: map[string]bool{}, watched: map[string]ID{}, failed: map[string]error{},
+	}
+	close(h.done)
+	return h
+}
+
+// Changed notes that a file was made, written or touched.
+func (h *Hints) Changed(path string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.add(path)
+	h.wake()
+}
+
+// Renamed notes that names changed in ways that only a scan tells.
+func (h *Hints) Renamed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.scan = true
+	h.wake()
+}
+
+// add needs mu. Beyond hintsMax paths a scan is asked for instead.
+func (h *Hints) add(path string) {
+	h.paths[path] = true
+	if len(h.paths) > hintsMax {
+		clear(h.paths)
+		h.scan = true
+	}
 }
 
 // Ready receives when there are hints to take.
@@ -122,8 +155,9 @@ func (h *Hints) Complete() bool {
 	return h.watcher != nil && len(h.failed) == 0
 }
 
-// Close stops gathering.
+// Close stops gathering. It may be called once.
 func (h *Hints) Close() {
+	close(h.closing)
 	if h.watcher != nil {
 		h.watcher.Close()
 	}
@@ -144,14 +178,24 @@ func (h *Hints) gather() {
 			}
 			if stale == hintBurst {
 				stale = 0
-				time.Sleep(hintPause)
+				h.pause()
 			}
 		case _, ok := <-h.watcher.Errors:
 			if !ok {
 				return
 			}
-			h.noteError()
+			h.Renamed() // whatever the error, events may be missing; mostly the queue overflowed
 		}
+	}
+}
+
+// pause lets events gather in the kernel, unless Close is called.
+func (h *Hints) pause() {
+	timer := time.NewTimer(hintPause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-h.closing:
 	}
 }
 
@@ -168,12 +212,8 @@ func (h *Hints) note(e fsnotify.Event) (known bool) {
 		h.scan = true
 	case e.Op == fsnotify.Write || e.Op == fsnotify.Chmod || e.Has(fsnotify.Create):
 		known = h.paths[e.Name]
-		h.paths[e.Name] = true
+		h.add(e.Name)
 	default:
-		h.scan = true
-	}
-	if len(h.paths) > hintsMax {
-		clear(h.paths)
 		h.scan = true
 	}
 	h.wake()
@@ -183,15 +223,6 @@ func (h *Hints) note(e fsnotify.Event) (known bool) {
 func (h *Hints) isWatched(path string) bool {
 	_, ok := h.watched[path]
 	return ok
-}
-
-// noteError asks for a scan: whatever the error, events may be missing. An
-// overflow of the queue is the usual one.
-func (h *Hints) noteError() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.scan = true
-	h.wake()
 }
 
 func (h *Hints) wake() {
