@@ -14,7 +14,7 @@ import (
 func (o *opening) check(found []segmentFiles) error {
 	l := o.log
 	o.report.Clean = false
-	v := &verifier{epochs: l.epochs, epoch: -1, holes: o.holes}
+	v := &verifier{epochs: l.epochs, epoch: -1, holesBelow: l.holesBelow}
 	last := len(found) - 1
 	next := l.segments[0].base
 	for i, s := range l.segments {
@@ -65,7 +65,7 @@ func (o *opening) checkSegment(s *segment, files segmentFiles, v *verifier, due 
 		return 0, false, err
 	}
 	v.file, v.path, v.limit, v.bufSize = file, s.file.path(), s.size, 0
-	if o.holes {
+	if s.base <= l.holesBelow {
 		due = max(due, s.base)
 	}
 	if s.base != due {

@@ -22,6 +22,8 @@ const (
 	LogStartFile = "log-start-offset-checkpoint"
 	// HighWatermarkFile holds each partition's high watermark.
 	HighWatermarkFile = "replication-offset-checkpoint"
+	// CleanerFile holds the offset up to which each log was compacted.
+	CleanerFile = "cleaner-offset-checkpoint"
 	// LeaderEpochFile is in each log's directory.
 	LeaderEpochFile = "leader-epoch-checkpoint"
 )

@@ -140,6 +140,9 @@ func (l *Log) planClean(upTo int64, now time.Time) (*cleanJob, error) {
 	if err := l.secureSnapshot(l.segments[n].base, millis(now)); err != nil {
 		return nil, l.appendError(fmt.Errorf("compact: %w", err))
 	}
+	if err := l.expectHoles(c.To); err != nil {
+		return nil, l.appendError(fmt.Errorf("compact: %w", err))
+	}
 	job := &cleanJob{log: l, cfg: l.cfg.Load(), now: now, from: c.From, to: c.To, truncations: l.truncations}
 	job.out.From, job.out.To = c.From, c.From
 	job.lasts = make(map[int64]int64, len(l.producers))

@@ -47,7 +47,7 @@ type Config struct {
 	// append instead of their producer's.
 	LogAppendTime bool
 	// Compact (cleanup.policy with compact): a Cleaner keeps the newest record of
-	// each key only. Offsets may have gaps then, which recovery accepts.
+	// each key only.
 	Compact bool
 	// DirtyRatioMin (min.cleanable.dirty.ratio), from 0 to 1: the share of a log's
 	// closed segments that must be uncompacted before a compaction is due.
@@ -104,8 +104,9 @@ type OpenOptions struct {
 	// CleanedTo is the checkpointed offset below which the log was compacted; 0
 	// when there is none.
 	CleanedTo int64
-	// Holes says that the log was compacted at some time, so that gaps between
-	// offsets are no damage, whatever Config.Compact says now.
+	// Holes says that the log has an entry in the cleaner's checkpoint. Without a
+	// CompactionFile of ours Apache Kafka has compacted it, and gaps between
+	// offsets are no damage anywhere.
 	Holes bool
 	// Clean says that the broker closed all logs before it stopped: then no
 	// segment is scanned. When the last segment contradicts it, the log is

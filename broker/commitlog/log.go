@@ -45,10 +45,12 @@ type Log struct {
 	appended           int64
 	appendedAtSnapshot int64
 	pending            appendPlan // scratch that is reused
-	// cleanedTo is the offset below which the log was compacted. truncations counts
+	// cleanedTo is the offset below which the log was compacted, holesBelow the one
+	// up to which there may be gaps between offsets. truncations counts
 	// what makes a compaction under way worthless; deletedSerial tells the
 	// removed segments of one offset apart.
 	cleanedTo     int64
+	holesBelow    int64
 	truncations   int
 	deletedSerial int
 	// epochUnsaved says that the newest epoch is not in its file yet.

@@ -39,6 +39,8 @@ type faults struct {
 	// fail makes operations of a kind on paths with a suffix fail.
 	fail map[errorfs.OpKind]string
 	err  error
+	// before is called before each operation.
+	before func() error
 	// calls counts operations by kind.
 	calls map[errorfs.OpKind]int
 }
@@ -46,7 +48,7 @@ type faults struct {
 func (f *faults) clear() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.limited, f.shortSuffix, f.fail = false, "", nil
+	f.limited, f.shortSuffix, f.fail, f.before = false, "", nil, nil
 }
 
 // inject implements errorfs's injector.
@@ -57,6 +59,11 @@ func (f *faults) inject(op errorfs.Op) error {
 		f.calls = make(map[errorfs.OpKind]int)
 	}
 	f.calls[op.Kind]++
+	if f.before != nil {
+		if err := f.before(); err != nil {
+			return err
+		}
+	}
 	if suffix, ok := f.fail[op.Kind]; ok && strings.HasSuffix(op.Path, suffix) {
 		return f.err
 	}

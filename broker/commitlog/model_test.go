@@ -385,7 +385,11 @@ func (m *logModel) check(t *rapid.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Fatalf("log holds %v\nwant %v", got, want)
 	}
-	for _, p := range m.log.ActiveProducers() {
+	producers := m.log.ActiveProducers()
+	if len(producers) != len(m.next) {
+		t.Fatalf("producers %+v are known, want %v", producers, m.next)
+	}
+	for _, p := range producers {
 		if next := record.AddSequence(p.LastSequence, 1); next != m.next[p.ProducerID] {
 			t.Fatalf("producer %d: next sequence %d, want %d", p.ProducerID, next, m.next[p.ProducerID])
 		}

@@ -17,8 +17,6 @@ type opening struct {
 	opt    OpenOptions
 	now    time.Time
 	report Recovery
-	// holes says that compaction may have left gaps between offsets.
-	holes bool
 	// epochsLost says that there is no good leader-epoch checkpoint.
 	epochsLost bool
 	// checked is the index of the first segment that was read; -1: none.
@@ -43,7 +41,7 @@ func Open(fsys FS, dir string, cfg Config, opt OpenOptions) (*Log, Recovery, err
 	}
 	l.walkers.New = func() any { return newWalker() }
 	l.UpdateConfig(cfg)
-	o := &opening{log: l, opt: opt, now: opt.Now, holes: opt.Holes || cfg.Compact, checked: -1}
+	o := &opening{log: l, opt: opt, now: opt.Now, checked: -1}
 	o.report.CutOffset = noOffset
 	if err := o.run(); err != nil {
 		for _, s := range l.segments {
@@ -63,6 +61,9 @@ func (o *opening) run() error {
 		return err
 	}
 	if err := o.loadEpochs(len(found) > 0); err != nil {
+		return err
+	}
+	if err := o.loadHoles(); err != nil {
 		return err
 	}
 	if err := o.loadSegments(found); err != nil {
@@ -241,7 +242,7 @@ func (o *opening) readTail(s *segment) (end int64, err error) {
 		switch {
 		case first && indexed && h.LastOffset() != s.base+last.key:
 			return false, indexMismatch(s, last)
-		case !(first && indexed) && h.BaseOffset() != end && !(o.holes && h.BaseOffset() > end):
+		case !(first && indexed) && h.BaseOffset() != end && !(h.BaseOffset() > end && h.BaseOffset() <= l.holesBelow):
 			return false, w.corrupt(fmt.Errorf("offset %d where %d is due", h.BaseOffset(), end))
 		case s.sinceIndex > interval:
 			return false, fmt.Errorf("%s: %w: short", s.index.file.path(), errIndex)

@@ -186,6 +186,9 @@ func (l *Log) settleReplaceAll(old []*segment) error {
 	if err := l.setEpochs(nil); err != nil {
 		return err
 	}
+	if err := l.forgetHoles(); err != nil {
+		return err
+	}
 	if err := l.loadProducers(0); err != nil {
 		return err
 	}

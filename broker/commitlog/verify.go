@@ -24,9 +24,9 @@ type verifier struct {
 	path   string
 	limit  int64
 	epochs epochHistory // of the checkpoint file; nil when it was lost
-	// holes accepts gaps between offsets, within the segment that has these: its
-	// base and the offset at which the next one starts.
-	holes      bool
+	// holesBelow is the offset up to which compaction may have left gaps; base and
+	// next are where the segment and the one after it start.
+	holesBelow int64
 	base, next int64
 
 	buf     []byte
@@ -101,10 +101,10 @@ func (v *verifier) checkOrder(header record.Batch, offset int64) error {
 // not under the checksum, so in a compacted log its bounds are all there is to check.
 func (v *verifier) follows(header record.Batch, offset int64) bool {
 	first, last := header.BaseOffset(), header.LastOffset()
-	if last < first || !v.holes {
-		return last >= first && first == offset
+	if last < first || first == offset {
+		return last >= first
 	}
-	return first >= offset && last < v.next && last-v.base <= relativeOffsetMax
+	return first > offset && first <= v.holesBelow && last < v.next && last-v.base <= relativeOffsetMax
 }
 
 // view returns the n bytes at pos, n being at most verifyBytes.
