@@ -40,13 +40,14 @@ type Broker struct {
 	api        *api.API
 	server     *server.Server
 	flusher    *flusher
+	cleaner    *cleaner
 	files      *commitlog.FileCache
 
-	// stored and recovered belong to whoever holds the controller's lock;
-	// written to the goroutine of the steps, and to Shutdown after it.
+	// stored and recovered belong to whoever holds the controller's lock.
 	stored    checkpoints
-	written   checkpoints
 	recovered recoveryReport
+	storing   sync.Mutex         // guards written; a leaf
+	written   map[string]offsets // the checkpoint files' content
 	live      atomic.Pointer[liveConfig]
 	offline   sync.Map // commitlog.TopicPartition to offlinePartition
 
@@ -181,6 +182,7 @@ func (b *Broker) openStore() (err error) {
 
 // build makes the parts, none of which does anything yet but the flusher.
 func (b *Broker) build() {
+	b.cleaner = newCleaner(b)
 	b.metrics = newMetrics(b)
 	b.reg.MustRegister(b.metrics)
 	b.files = commitlog.NewFileCache(b.cfg.OpenFilesMax)
@@ -254,6 +256,7 @@ func (b *Broker) join(ctx context.Context, self cluster.Broker) error {
 	if err != nil {
 		return err
 	}
+	b.forgetStrays(b.controller.Image())
 	if err := b.setAsideStrays(b.controller.Image()); err != nil {
 		return fmt.Errorf("set aside unknown directories in %s: %w", b.cfg.DataDir, err)
 	}
@@ -263,31 +266,12 @@ func (b *Broker) join(ctx context.Context, self cluster.Broker) error {
 	return nil
 }
 
-// readCheckpoints reads what was stored of the logs. A file that cannot be read
-// costs time, not records: without it, more is checked.
-func (b *Broker) readCheckpoints(clean bool) checkpoints {
-	read := func(file string) map[commitlog.TopicPartition]int64 {
-		path := filepath.Join(b.cfg.DataDir, file)
-		offsets, err := commitlog.ReadOffsetCheckpoint(b.cfg.FS, path)
-		if err != nil {
-			b.log.Warn("a checkpoint file cannot be read; the logs are checked from their start", "file", path, "err", err)
-			return nil
-		}
-		return offsets
-	}
-	return checkpoints{
-		clean:          clean,
-		recoveryPoint:  read(commitlog.RecoveryPointFile),
-		logStart:       read(commitlog.LogStartFile),
-		highWatermarks: read(commitlog.HighWatermarkFile),
-	}
-}
-
 func (b *Broker) startSteps() {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.stopSteps, b.stepsDone = cancel, make(chan struct{})
 	go func() {
 		defer close(b.stepsDone)
+		defer b.cleaner.start(ctx)()
 		runSteps(ctx, b.steps())
 	}()
 }
@@ -367,20 +351,6 @@ func (b *Broker) closeLogs() error {
 		return fmt.Errorf("leave the mark of a clean stop: %w", err)
 	}
 	return nil
-}
-
-// storeFinal stores the recovery point and start of closed logs.
-func (b *Broker) storeFinal(all []*replica.Partition) {
-	points, starts := map[commitlog.TopicPartition]int64{}, map[commitlog.TopicPartition]int64{}
-	for _, p := range all {
-		tp := commitlog.TopicPartition{Topic: p.Topic(), Partition: p.Index()}
-		points[tp] = p.Log().SyncedOffset()
-		if start := p.Log().StartOffset(); start > 0 {
-			starts[tp] = start
-		}
-	}
-	b.store(commitlog.RecoveryPointFile, points, b.stored.recoveryPoint, &b.written.recoveryPoint)
-	b.store(commitlog.LogStartFile, starts, b.stored.logStart, &b.written.logStart)
 }
 
 // abort ends the broker as a kill would: nothing is synced, nothing is marked.

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"maps"
+	"math"
 	"path/filepath"
 	"time"
 
@@ -110,6 +111,17 @@ type Config struct {
 	// FlushThreads is how many logs are synced at a time
 	// [log.flush.threads, which Kafka lacks]: 4.
 	FlushThreads int
+	// CleanerThreads is how many logs are compacted at a time [log.cleaner.threads]: 1.
+	CleanerThreads int
+	// CleanerBackoff is how long a thread that finds nothing to compact waits
+	// before it looks again [log.cleaner.backoff.ms]: 15 s.
+	CleanerBackoff time.Duration
+	// CleanerDedupeBytes bounds the memory of the maps of keys of all threads
+	// [log.cleaner.dedupe.buffer.size]: 128 MiB. It is taken as needed.
+	CleanerDedupeBytes int64
+	// CleanerBytesPerSecond bounds what all threads read and write together
+	// [log.cleaner.io.max.bytes.per.second]: no limit.
+	CleanerBytesPerSecond float64
 	// OpenFilesMax bounds the files of segments that are kept open
 	// [log.open.files.max, which Kafka lacks]: 4,096. The files of the segments
 	// that are written to, and of those being read, come on top.
@@ -142,6 +154,10 @@ const (
 	defaultProducerExpiryCheck      = 10 * time.Minute
 	defaultFlushThreads             = 4
 	defaultRecoveryThreads          = 16
+	defaultCleanerThreads           = 1
+	defaultCleanerBackoff           = 15 * time.Second
+	defaultCleanerDedupeBytes       = 128 << 20
+	defaultCleanerBytesPerSecond    = math.MaxFloat64
 	defaultOpenFilesMax             = 4096
 	defaultFetchBytesMax            = 55 << 20
 	defaultConnectionsMax           = 10_000
@@ -216,6 +232,10 @@ func (c Config) withDefaults() Config {
 	or(&c.ProducerExpiryCheck, defaultProducerExpiryCheck)
 	or(&c.RecoveryThreads, defaultRecoveryThreads)
 	or(&c.FlushThreads, defaultFlushThreads)
+	or(&c.CleanerThreads, defaultCleanerThreads)
+	or(&c.CleanerBackoff, defaultCleanerBackoff)
+	or(&c.CleanerDedupeBytes, defaultCleanerDedupeBytes)
+	or(&c.CleanerBytesPerSecond, defaultCleanerBytesPerSecond)
 	or(&c.OpenFilesMax, defaultOpenFilesMax)
 	c.TopicDefaults = maps.Clone(c.TopicDefaults)
 	if c.FS == nil {

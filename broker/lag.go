@@ -117,7 +117,7 @@ func batchTimestamp(p *replica.Partition, offset int64) (int64, error) {
 	if _, err := region.File.ReadAt(header, region.Pos); err != nil {
 		return 0, err
 	}
-	if header.IsLogAppendTime() {
+	if _, marked := header.DeleteHorizon(); marked || header.IsLogAppendTime() {
 		return header.MaxTimestamp(), nil
 	}
 	return header.BaseTimestamp(), nil

@@ -46,6 +46,7 @@ func newMetrics(b *Broker) *metrics {
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.flushSeconds.Describe(ch)
+	m.b.cleaner.metrics.Describe(ch)
 	for _, d := range []*prometheus.Desc{m.logBytes, m.logEnd, m.logStart, m.partitions, m.offline, m.lagRecords, m.lagSeconds, m.members} {
 		ch <- d
 	}
@@ -54,6 +55,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.flushSeconds.Collect(ch)
+	m.b.cleaner.metrics.Collect(ch)
 	m.collectLogs(ch)
 	m.collectGroups(ch)
 }

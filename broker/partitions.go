@@ -19,18 +19,6 @@ import (
 	"github.com/sluice-io/sluice/broker/replica"
 )
 
-// checkpoints are what was stored of the logs at the last stop, or since.
-type checkpoints struct {
-	clean                                   bool
-	recoveryPoint, logStart, highWatermarks map[commitlog.TopicPartition]int64
-}
-
-func (c *checkpoints) forget(tp commitlog.TopicPartition) {
-	delete(c.recoveryPoint, tp)
-	delete(c.logStart, tp)
-	delete(c.highWatermarks, tp)
-}
-
 // assignment is a partition that this broker is to hold.
 type assignment struct {
 	topic *cluster.Topic
@@ -51,10 +39,14 @@ func (b *Broker) apply(old, new *cluster.Image) {
 	all := b.reconfigureNode(old, new) && old != nil
 	var add []assignment
 	var deleted []string
+	var gone []commitlog.TopicPartition
 	cluster.DiffTopics(old, new, func(was, is *cluster.Topic) {
 		if was != nil && (is == nil || is.ID != was.ID) {
 			b.deleteTopic(was)
 			deleted = append(deleted, was.Name)
+			for i := range was.Partitions {
+				gone = append(gone, commitlog.TopicPartition{Topic: was.Name, Partition: int32(i)})
+			}
 			was = nil
 		}
 		if is == nil {
@@ -77,6 +69,7 @@ func (b *Broker) apply(old, new *cluster.Image) {
 			b.reconfigure(t)
 		}
 	}
+	b.unstore(gone) // before a later topic of the name is opened
 	b.openMissing(add)
 	b.serve(add)
 	for _, name := range deleted {
@@ -176,6 +169,8 @@ func (b *Broker) openPartition(a assignment) (*replica.Partition, commitlog.Reco
 	l, recovery, err := commitlog.Open(b.cfg.FS, dir, logCfg, commitlog.OpenOptions{
 		RecoveryPoint: b.stored.recoveryPoint[tp],
 		LogStart:      b.stored.logStart[tp],
+		CleanedTo:     b.stored.cleaned[tp],
+		Holes:         b.stored.has(commitlog.CleanerFile, tp),
 		Clean:         b.stored.clean,
 		Now:           b.cfg.Now(),
 		Log:           log,

@@ -121,8 +121,40 @@ func properties() []property {
 			func(c *Config) *time.Duration { return &c.ProducerExpiryCheck }),
 		number("num.recovery.threads.per.data.dir", 1, 1024, "How many logs are opened at a time.", func(c *Config) *int { return &c.RecoveryThreads }).whileRunning(),
 		number("log.flush.threads", 1, 1024, "How many logs are synced at a time.", func(c *Config) *int { return &c.FlushThreads }),
+		number("log.cleaner.threads", 1, 1024, "How many logs are compacted at a time.", func(c *Config) *int { return &c.CleanerThreads }),
+		duration("log.cleaner.backoff.ms", time.Millisecond, "How long a thread that finds nothing to compact waits before it looks again, in milliseconds.",
+			func(c *Config) *time.Duration { return &c.CleanerBackoff }).whileRunning(),
+		{
+			name: "log.cleaner.dedupe.buffer.size", typ: cluster.ConfigLong, dynamic: true, min: 1 << 20, max: math.MaxInt64,
+			doc: "The most memory for the maps of keys of all cleaner threads, in bytes; a log with more keys is compacted in several rounds.",
+			set: setInt(1<<20, math.MaxInt64, func(c *Config, n int64) { c.CleanerDedupeBytes = n }),
+			get: func(c *Config) string { return strconv.FormatInt(c.CleanerDedupeBytes, 10) },
+		},
+		{
+			name: "log.cleaner.io.max.bytes.per.second", typ: cluster.ConfigDouble, dynamic: true, min: cleanerBytesPerSecondMin, max: math.MaxFloat64,
+			doc: "The most bytes a second that all cleaner threads read and write together.",
+			set: func(c *Config, value string) error {
+				n, err := strconv.ParseFloat(value, 64)
+				if err != nil || !(n >= cleanerBytesPerSecondMin) {
+					return fmt.Errorf("%q is not a number of at least %d", value, cleanerBytesPerSecondMin)
+				}
+				c.CleanerBytesPerSecond = n
+				return nil
+			},
+			get: func(c *Config) string { return javaDouble(c.CleanerBytesPerSecond) },
+		},
 		number("log.open.files.max", 16, math.MaxInt32, "The most files of segments that are kept open.", func(c *Config) *int { return &c.OpenFilesMax }),
 	}
+}
+
+// javaDouble writes a number as Java does, which tools compare.
+func javaDouble(v float64) string {
+	s := strings.ToUpper(strconv.FormatFloat(v, 'g', -1, 64))
+	s = strings.Replace(s, "E+", "E", 1)
+	if !strings.ContainsAny(s, ".E") {
+		s += ".0"
+	}
+	return s
 }
 
 func setInt(least, most int64, assign func(*Config, int64)) func(*Config, string) error {

@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sluice-io/sluice/broker/cluster"
@@ -29,6 +31,17 @@ func logConfig(s cluster.TopicSettings, producerExpiry time.Duration) commitlog.
 	if cfg.DeleteDelay == 0 {
 		cfg.DeleteDelay = -1
 	}
+	if s.Has("cleanup.policy", "compact") {
+		cfg.Compact = true
+		// The value was checked when it was stored.
+		cfg.DirtyRatioMin, _ = strconv.ParseFloat(strings.TrimSpace(s["min.cleanable.dirty.ratio"]), 64)
+		cfg.CompactionLagMin = milliseconds(s.Int("min.compaction.lag.ms"))
+		cfg.CompactionLagMax = milliseconds(s.Int("max.compaction.lag.ms"))
+		cfg.TombstoneRetention = milliseconds(s.Int("delete.retention.ms"))
+		if cfg.TombstoneRetention == 0 && s.Int("delete.retention.ms") > 0 {
+			cfg.TombstoneRetention = 1<<63 - 1 // for ever
+		}
+	}
 	if s.Has("cleanup.policy", "delete") {
 		cfg.RetentionAge = milliseconds(s.Int("retention.ms"))
 		cfg.RetentionBytes = s.Int("retention.bytes")
@@ -51,6 +64,7 @@ func topicConfig(s cluster.TopicSettings) replica.TopicConfig {
 		TimestampBeforeMax: bound(s.Int("message.timestamp.before.max.ms")),
 		TimestampAfterMax:  bound(s.Int("message.timestamp.after.max.ms")),
 		Compacted:          s.Has("cleanup.policy", "compact"),
+		NoDelete:           !s.Has("cleanup.policy", "delete"),
 		MinInSync:          int(s.Int("min.insync.replicas")),
 	}
 	switch codec := s["compression.type"]; codec {

@@ -3,11 +3,8 @@ package broker
 import (
 	"context"
 	"errors"
-	"maps"
-	"path/filepath"
 	"time"
 
-	"github.com/sluice-io/sluice/broker/cluster"
 	"github.com/sluice-io/sluice/broker/commitlog"
 	"github.com/sluice-io/sluice/broker/replica"
 )
@@ -114,51 +111,4 @@ func (b *Broker) producerStep() {
 		p.Log().ExpireProducers(now)
 		return nil
 	})
-}
-
-func (b *Broker) checkpointStep() {
-	points, starts := map[commitlog.TopicPartition]int64{}, map[commitlog.TopicPartition]int64{}
-	b.forAll("checkpoint", func(p *replica.Partition) error {
-		tp := commitlog.TopicPartition{Topic: p.Topic(), Partition: p.Index()}
-		point, err := p.Log().Checkpoint()
-		if err != nil {
-			return err
-		}
-		points[tp] = point
-		if start := p.Log().StartOffset(); start > 0 {
-			starts[tp] = start
-		}
-		return nil
-	})
-	b.store(commitlog.RecoveryPointFile, points, b.stored.recoveryPoint, &b.written.recoveryPoint)
-	b.store(commitlog.LogStartFile, starts, b.stored.logStart, &b.written.logStart)
-}
-
-func (b *Broker) highWatermarkStep() {
-	marks := map[commitlog.TopicPartition]int64{}
-	for _, p := range b.partitions.All() {
-		marks[commitlog.TopicPartition{Topic: p.Topic(), Partition: p.Index()}] = p.HighWatermark()
-	}
-	b.store(commitlog.HighWatermarkFile, marks, b.stored.highWatermarks, &b.written.highWatermarks)
-}
-
-// store writes a checkpoint file if it differs from what was written last. What
-// is known of partitions that are not open is kept.
-func (b *Broker) store(file string, offsets, unopened map[commitlog.TopicPartition]int64, written *map[commitlog.TopicPartition]int64) {
-	b.controller.View(func(*cluster.Image) { // unopened changes with the image
-		for tp, offset := range unopened {
-			if _, open := offsets[tp]; !open {
-				offsets[tp] = offset
-			}
-		}
-	})
-	if *written != nil && maps.Equal(*written, offsets) {
-		return
-	}
-	path := filepath.Join(b.cfg.DataDir, file)
-	if err := commitlog.WriteOffsetCheckpoint(b.cfg.FS, path, offsets); err != nil {
-		b.log.Error("cannot store a checkpoint; the next start checks more", "file", path, "err", err)
-		return
-	}
-	*written = offsets
 }

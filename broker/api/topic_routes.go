@@ -16,6 +16,7 @@ func topicRoutes() []route {
 		{key: 3, min: 0, max: 13, handle: direct((*API).metadata)},
 		{key: 19, min: 2, max: 7, handle: direct((*API).createTopics)},
 		{key: 20, min: 1, max: 6, handle: direct((*API).deleteTopics)},
+		{key: 21, min: 0, max: 2, handle: direct((*API).deleteRecords)},
 		{key: 32, min: 1, max: 4, handle: direct((*API).describeConfigs)},
 		{key: 33, min: 0, max: 2, handle: direct((*API).replaceConfigs)},
 		{key: 44, min: 0, max: 1, handle: direct((*API).incrementalAlterConfigs)},

@@ -342,6 +342,8 @@ type TopicConfig struct {
 	TimestampBeforeMax, TimestampAfterMax time.Duration
 	// Compacted topics need a key in each record (cleanup.policy).
 	Compacted bool
+	// NoDelete refuses DeleteRecords: cleanup.policy is without delete.
+	NoDelete bool
 	// MinInSync is needed for acks=all (min.insync.replicas).
 	MinInSync int
 }

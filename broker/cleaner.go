@@ -1,0 +1,232 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-io/sluice/broker/commitlog"
+	"github.com/sluice-io/sluice/broker/replica"
+)
+
+// cleanerBytesPerSecondMin is the lowest limit of the cleaner's reads and
+// writes: stopping and deleting topics wait for the piece under way, of some
+// hundred KiB.
+const cleanerBytesPerSecondMin = 1 << 20
+
+// cleaner compacts the logs of compacted topics. Each of its threads takes the
+// log that has the largest share of uncompacted bytes, of those that are due and
+// no other thread has, and waits when there is none.
+type cleaner struct {
+	b       *Broker
+	metrics *cleanerMetrics
+	pace    pacer
+
+	mu   sync.Mutex // guards what follows; a leaf
+	busy map[*replica.Partition]bool
+	// damaged are partitions with a batch that cannot be read. They are left
+	// alone until the next start, as in Kafka.
+	damaged map[*replica.Partition]bool
+}
+
+func newCleaner(b *Broker) *cleaner {
+	return &cleaner{b: b, metrics: newCleanerMetrics(), busy: map[*replica.Partition]bool{}, damaged: map[*replica.Partition]bool{}}
+}
+
+// start runs the threads until ctx ends; wait returns when they have stopped.
+func (c *cleaner) start(ctx context.Context) (wait func()) {
+	var threads sync.WaitGroup
+	for range c.b.cfg.CleanerThreads {
+		threads.Go(func() {
+			for ctx.Err() == nil {
+				if !c.step(ctx) {
+					sleep(ctx, c.b.live.Load().cfg.CleanerBackoff)
+				}
+			}
+		})
+	}
+	return threads.Wait
+}
+
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// step compacts one log; false when none was due, or it failed.
+func (c *cleaner) step(ctx context.Context) bool {
+	p := c.take()
+	if p == nil {
+		return false
+	}
+	err := c.clean(ctx, p)
+	c.done(p, err)
+	return err == nil
+}
+
+// take picks a log and keeps it from other threads.
+func (c *cleaner) take() *replica.Partition {
+	now := c.b.cfg.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var best *replica.Partition
+	dirtiest := -1.0
+	all := c.b.partitions.All()
+	for _, p := range all {
+		if !p.Log().Config().Compact || c.busy[p] || c.damaged[p] {
+			continue
+		}
+		state, err := p.Log().Cleanable(p.HighWatermark(), now)
+		if err == nil && state.Due && state.Ratio() > dirtiest {
+			best, dirtiest = p, state.Ratio()
+		}
+	}
+	c.metrics.dirtiest.Set(max(dirtiest, 0))
+	if best != nil {
+		c.busy[best] = true
+	}
+	return best
+}
+
+// clean compacts a log, in as many rounds as the map of keys needs, and stores
+// how far it came.
+func (c *cleaner) clean(ctx context.Context, p *replica.Partition) error {
+	defer c.b.storeCleaned()
+	work := commitlog.NewCleaner(commitlog.CleanerConfig{
+		DedupeBytes: c.b.live.Load().cfg.CleanerDedupeBytes / int64(c.b.cfg.CleanerThreads),
+		Pace:        func(bytes int) error { return c.pace.wait(ctx, bytes, c.b.live.Load().cfg.CleanerBytesPerSecond) },
+	})
+	for {
+		begun := time.Now()
+		out, err := work.Clean(p.Log(), p.HighWatermark(), c.b.cfg.Now())
+		took := time.Since(begun)
+		c.metrics.note(out, took)
+		if err != nil {
+			return err
+		}
+		c.b.log.Info("compacted", "topic", p.Topic(), "partition", p.Index(), "from", out.From, "to", out.To,
+			"records", out.RecordsRead, "kept", out.RecordsKept, "segments", out.SegmentsBefore, "segments_left", out.SegmentsAfter,
+			"took", took.Round(time.Millisecond))
+		if !out.More {
+			return nil
+		}
+	}
+}
+
+// done gives a log back, and says what failed.
+func (c *cleaner) done(p *replica.Partition, err error) {
+	var damaged *commitlog.CorruptionError
+	unreadable := errors.As(err, &damaged)
+	c.mu.Lock()
+	delete(c.busy, p)
+	if unreadable {
+		c.damaged[p] = true
+	}
+	c.forgetClosed()
+	c.metrics.damaged.Set(float64(len(c.damaged)))
+	c.mu.Unlock()
+	switch {
+	case err == nil, errors.Is(err, commitlog.ErrCleaningStopped), errors.Is(err, commitlog.ErrClosed), errors.Is(err, context.Canceled):
+	case unreadable:
+		c.b.log.Error("a log is damaged and is not compacted until the broker restarts", "topic", p.Topic(), "partition", p.Index(), "err", err)
+	default:
+		c.b.log.Error("compaction failed and is tried again", "topic", p.Topic(), "partition", p.Index(), "err", err)
+	}
+}
+
+// forgetClosed drops damaged partitions that are no more. Called with mu held.
+func (c *cleaner) forgetClosed() {
+	for p := range c.damaged {
+		if c.b.partitions.GetByID(p.TopicID(), p.Index()) != p {
+			delete(c.damaged, p)
+		}
+	}
+}
+
+// pacer holds all threads to a number of bytes a second. Its zero value is
+// ready; safe for concurrent use.
+type pacer struct {
+	mu   sync.Mutex
+	free time.Time // when what was let through is paid for
+}
+
+// wait returns when so many more bytes are within the limit, or ctx ends.
+func (p *pacer) wait(ctx context.Context, bytes int, perSecond float64) error {
+	if err := ctx.Err(); err != nil || perSecond == defaultCleanerBytesPerSecond {
+		return err
+	}
+	p.mu.Lock()
+	now := time.Now()
+	if p.free.Before(now) {
+		p.free = now
+	}
+	p.free = p.free.Add(time.Duration(float64(bytes) / perSecond * float64(time.Second)))
+	due := p.free.Sub(now)
+	p.mu.Unlock()
+	sleep(ctx, due)
+	return ctx.Err()
+}
+
+// cleanerMetrics implements prometheus.Collector.
+type cleanerMetrics struct {
+	read, written, removed prometheus.Counter
+	seconds                prometheus.Histogram
+	dirtiest, damaged      prometheus.Gauge
+}
+
+func newCleanerMetrics() *cleanerMetrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "sluice_broker_cleaner_" + name, Help: help})
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "sluice_broker_cleaner_" + name, Help: help})
+	}
+	return &cleanerMetrics{
+		read:    counter("read_bytes_total", "Bytes of logs that compaction has read."),
+		written: counter("written_bytes_total", "Bytes of logs that compaction has written."),
+		removed: counter("removed_records_total", "Records that compaction has removed."),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "sluice_broker_cleaner_seconds", Help: "Time that compacting a log once takes.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
+		}),
+		dirtiest: gauge("dirty_ratio_max", "The largest share of uncompacted bytes among the logs that were due when last looked at; 0 if none was."),
+		damaged:  gauge("damaged_partitions", "Partitions that are not compacted because a batch cannot be read."),
+	}
+}
+
+func (m *cleanerMetrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.read, m.written, m.removed, m.seconds, m.dirtiest, m.damaged}
+}
+
+// Describe implements prometheus.Collector.
+func (m *cleanerMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range m.all() {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *cleanerMetrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.all() {
+		c.Collect(ch)
+	}
+}
+
+// note counts what one compaction did.
+func (m *cleanerMetrics) note(out commitlog.Cleaned, took time.Duration) {
+	if out.BytesRead == 0 {
+		return
+	}
+	m.read.Add(float64(out.BytesRead))
+	m.written.Add(float64(out.BytesWritten))
+	m.removed.Add(float64(out.RecordsRead - out.RecordsKept))
+	m.seconds.Observe(took.Seconds())
+}
