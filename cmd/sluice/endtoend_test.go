@@ -91,9 +91,11 @@ type brokerUnderTest struct {
 func ownBroker(t *testing.T) brokerUnderTest {
 	addr := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	data := filepath.Join(t.TempDir(), "broker")
+	// Without the wait for more members a worker is at work again at once after a kill, and is killed at work.
+	config := writeFile(t, "broker.yaml", "group.initial.rebalance.delay.ms: 0\n")
 	return brokerUnderTest{addr, &part{name: "broker", start: func() *testenv.Process {
 		return testenv.Start(t, testenv.Command{Name: "broker", Path: testenv.Sluice(t),
-			Args:  []string{"broker", "--data", data, "--listen", addr, "--metrics", ""},
+			Args:  []string{"broker", "--config", config, "--data", data, "--listen", addr, "--metrics", ""},
 			Ready: func(ctx context.Context) error { return testenv.PingKafka(ctx, addr) }})
 	}}}
 }
@@ -115,7 +117,7 @@ func newPath(t *testing.T, b brokerUnderTest) *pathUnderTest {
 		}}
 	}
 	p.agent = role("agent", "--state", filepath.Join(p.dir, "state"))
-	p.sink = role("sink", "--session-timeout", "6s")
+	p.sink = role("sink", "--session-timeout", "6s", "--instance-id", "the-worker")
 	return p
 }
 
@@ -155,7 +157,7 @@ func (p *pathUnderTest) inTurn(rounds int, parts ...*part) func(context.Context)
 					return
 				case <-time.After(wait):
 				}
-				p.t.Logf("kill -9 %s after %s", victim.name, wait.Round(time.Millisecond))
+				p.t.Logf("kill -9 %s after %s, with %s rows stored", victim.name, wait.Round(time.Millisecond), p.clickhouse.Query(p.t, "SELECT count() FROM numbered"))
 				victim.killAndRestart()
 			}
 		}
