@@ -45,6 +45,35 @@ type orphan struct {
 	generation uint64
 }
 
+// suspect is a new file that looks like the copy of a followed one. What the
+// checkpoint holds of it is the content of the original, as if that were gone:
+// it may be, before the next start.
+type suspect struct {
+	since    time.Time
+	original *source
+}
+
+// suspected says whether a file seems to have a copy that waits.
+func (r *runner) suspected(original *source) bool {
+	for _, x := range r.suspects {
+		if x.original == original {
+			return true
+		}
+	}
+	return false
+}
+
+// suspectedLocked needs runner.mu, and no step to be under way.
+func (r *runner) suspectedLocked() (out []savedFile) {
+	for _, x := range r.suspects {
+		t := x.original.track
+		if t.acked.Offset > 0 {
+			out = append(out, (&track{path: t.path, seen: x.since, acked: t.acked}).save())
+		}
+	}
+	return out
+}
+
 // orphan remembers the content of a track up to a place.
 func (r *runner) orphan(t *track, place tail.Position, path string, now time.Time) {
 	if place.Offset == 0 {
@@ -79,6 +108,14 @@ func (r *runner) claimed(o orphan) {
 	defer r.mu.Unlock()
 	r.orphans = slices.DeleteFunc(r.orphans, func(x orphan) bool { return x.place == o.place && x.names == o.names })
 	r.dirty = true
+}
+
+// alive forgets the orphan of a content that is not gone: the checkpoint held
+// it while a copy waited.
+func (r *runner) alive(t *track) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.orphans = slices.DeleteFunc(r.orphans, func(x orphan) bool { return x.track == nil && x.place == t.acked && x.names[0] == t.path })
 }
 
 // claimCopy puts a new file at the position of the content it is a copy of.
@@ -136,10 +173,15 @@ func (r *runner) suspect(file *tail.File, f tail.Found, now time.Time) (bool, er
 		delete(r.suspects, f.ID)
 		return false, err
 	}
-	if _, ok := r.suspects[f.ID]; !ok {
-		r.suspects[f.ID] = now
+	x, ok := r.suspects[f.ID]
+	if !ok {
+		x.since = now
+		r.soil()
 	}
-	if now.Sub(r.suspects[f.ID]) > r.cfg.RotateGrace && now.UnixNano()-f.ModTime > int64(r.cfg.RotateGrace) {
+	x.original = original
+	r.suspects[f.ID] = x
+	// The original must have been looked at since: it may wait for the brokers.
+	if original.looked.Sub(x.since) > r.cfg.RotateGrace && now.UnixNano()-f.ModTime > int64(r.cfg.RotateGrace) {
 		delete(r.suspects, f.ID)
 		return false, nil
 	}

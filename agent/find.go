@@ -102,8 +102,10 @@ func (r *runner) reconcile(files []tail.Found, now time.Time) {
 		}
 	}
 	// Only now, when it is known which contents are no longer where they were.
-	r.meet(append(strangers, r.deferred...), now)
-	r.deferred = nil
+	if r.mayMeet(now) {
+		r.meet(append(strangers, r.deferred...), now)
+	}
+	r.deferred, r.missed = nil, false
 	for _, s := range r.missing(present) {
 		r.detach(s, now)
 	}
@@ -112,6 +114,24 @@ func (r *runner) reconcile(files []tail.Found, now time.Time) {
 			delete(r.suspects, id)
 		}
 	}
+}
+
+// mayMeet says whether files that were not known can be told from copies now:
+// not while a known file is on the move, for it may be their original. Where
+// files never stand still they wait no longer than the grace period.
+func (r *runner) mayMeet(now time.Time) bool {
+	if !r.missed || r.cfg.Once {
+		r.strange = time.Time{}
+		return true
+	}
+	if r.strange.IsZero() {
+		r.strange = now
+	}
+	if now.Sub(r.strange) >= r.cfg.RotateGrace {
+		return true
+	}
+	r.scanWanted = true
+	return false
 }
 
 // missing are the sources that no name leads to any more, in order of name.
@@ -228,13 +248,12 @@ func (r *runner) hint(path string, now time.Time) {
 		r.unname(s)
 		r.scanWanted = true
 	}
-	if r.scanWanted && r.sources[f.ID] == nil {
-		return // the scan meets originals before their copies, whatever moved
+	if known := r.sources[f.ID]; known != nil {
+		r.relabel(known, f, now)
+		r.enqueue(known)
+		return
 	}
-	r.found(f, now, false)
-	if s := r.sources[f.ID]; s != nil {
-		r.enqueue(s)
-	}
+	r.scanWanted = true // a scan meets originals before their copies, which a hint may tell first
 }
 
 // hintOther is a change of something that is no file to follow: perhaps a
@@ -253,12 +272,14 @@ func (r *runner) hintOther(path string, s *source) {
 func (r *runner) follow(f tail.Found, now time.Time, onlyKnown bool) {
 	file, err := r.open(f.Path)
 	if err != nil {
+		r.missed = r.missed || onlyKnown && errors.Is(err, syscall.ENOENT)
 		r.sayOpen(f.Path, err)
 		return
 	}
 	r.heal(f.Path, "the file can be read now")
 	if file.ID() != f.ID { // renamed in between: the next look sees it
 		r.scanWanted = true
+		r.missed = r.missed || onlyKnown
 		r.close(file)
 		return
 	}
@@ -286,6 +307,9 @@ func (r *runner) identify(file *tail.File, f tail.Found, now time.Time, onlyKnow
 	r.mu.Unlock()
 	if known != nil && !known.replaced {
 		ok, err := r.resume(file, known, born)
+		if ok {
+			r.alive(known)
+		}
 		if ok || err != nil {
 			r.keep(known, f, now)
 			return known, false, err
@@ -454,6 +478,9 @@ func (r *runner) detachedPause() time.Duration {
 // unless the file is gone for good.
 func (r *runner) drop(s *source) {
 	id := s.file.ID()
+	if r.suspected(s) { // its copy outlives it
+		r.orphan(s.track, s.file.Position(), s.path, r.cfg.Now())
+	}
 	r.release(s)
 	r.mu.Lock()
 	if s.file.Seen().Links == 0 && r.tracks[id] == s.track && len(s.track.pending) == 0 {

@@ -14,6 +14,7 @@ func (r *runner) read(s *source, now time.Time, final bool) bool {
 	if s.file.Handle() == nil && !r.unpark(s) {
 		return false
 	}
+	s.looked = now
 	c := r.chunks.get()
 	outcome, lost, err := s.file.Read(&c.lines, final)
 	r.seen(s)

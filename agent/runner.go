@@ -57,8 +57,10 @@ type runner struct {
 	family   map[string][]*source // by the name first found under, in order of finding
 	queue    []*source            // to be read, in turn
 	timed    timeline             // sources to be looked at some time
-	suspects map[tail.ID]time.Time
+	suspects map[tail.ID]suspect
 	deferred []tail.Found      // within a scan: known files that hold another content
+	missed   bool              // within a scan: a known file moved before it could be looked at
+	strange  time.Time         // since when strangers wait for a scan that misses none; zero: none waits
 	atEnd    map[tail.ID]bool  // present at the very first start with start_at: end, not begun yet
 	said     map[string]string // trouble by place, so that it is said once
 
@@ -114,7 +116,7 @@ func newRunner(log *slog.Logger, p *pipelines.Pipeline, cfg Config, blocks *tail
 	r := &runner{
 		log: log.With("pipeline", p.Name), cfg: inputConfig(cfg, file), pipe: p, blocks: blocks,
 		scanner: scanner, work: work,
-		sources: map[tail.ID]*source{}, byPath: map[string]*source{}, family: map[string][]*source{}, suspects: map[tail.ID]time.Time{},
+		sources: map[tail.ID]*source{}, byPath: map[string]*source{}, family: map[string][]*source{}, suspects: map[tail.ID]suspect{},
 		said: map[string]string{}, atEnd: map[tail.ID]bool{}, tracks: map[tail.ID]*track{},
 		wake: make(chan struct{}, 1), prepared: make(chan prepared, 1), finished: make(chan struct{}),
 		account: Account{Pipeline: p.Name}, ready: errNotPrepared,
@@ -467,6 +469,7 @@ func (r *runner) snapshot() (p savedPipeline, moved, known bool) {
 	for i := range r.orphans {
 		p.Gone = append(p.Gone, r.orphans[i].save())
 	}
+	p.Gone = append(p.Gone, r.suspectedLocked()...)
 	moved = r.dirty
 	r.dirty = false
 	return p, moved, r.known

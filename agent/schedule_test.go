@@ -198,6 +198,9 @@ func (s *schedule) turn() {
 }
 
 func (s *schedule) step() bool {
+	if *traceFlag {
+		s.note("    step")
+	}
 	return s.runner.step(context.Background(), s.now)
 }
 
@@ -247,7 +250,7 @@ func (s *schedule) launch() {
 		s.t.Fatal(err)
 	}
 	r.dest, r.hints = s.store, tail.Unwatched()
-	s.store.held, s.store.waiting = false, nil
+	s.store.held = false
 	stored := saved{}
 	if s.checkpoint != nil {
 		if stored, err = decodeCheckpoint("positions", s.checkpoint); err != nil {
@@ -284,7 +287,7 @@ func (s *schedule) down() {
 	if a := s.runner.snapshotAccount(); !a.Balanced() {
 		s.t.Errorf("account does not add up: %+v", a)
 	}
-	s.runner = nil
+	s.runner, s.store.waiting = nil, nil
 }
 
 // halt stops the agent, with or without all acknowledgements.
@@ -428,6 +431,9 @@ func (s *schedule) must(err error) {
 // touched gives a file the schedule's time and mostly tells the agent.
 func (s *schedule) touched(name string) {
 	s.must(os.Chtimes(s.path(name), s.now, s.now))
+	if *traceFlag {
+		s.note("    touched " + name)
+	}
 	if s.runner != nil && !s.chance(5) {
 		s.runner.hints.Changed(s.path(name))
 	}

@@ -24,6 +24,7 @@ type source struct {
 	once     bool      // read to its end since the start
 	detached bool      // no name leads to it any more
 	fresh    time.Time // when it last had bytes, or was detached
+	looked   time.Time // when it was last read, whether it had bytes or not
 
 	partialSize  int64 // size of the file when the unterminated line was first seen
 	partialSince time.Time
