@@ -31,8 +31,8 @@ type Broker struct {
 	listen  []string // host:port
 	metrics *metrics
 
-	lock       *dirLock
-	identity   commitlog.Properties
+	dirs       []*dataDir           // the first holds the cluster store
+	identity   commitlog.Properties // of the first
 	clusterLog *cluster.Embedded
 	controller *cluster.Controller
 	partitions replica.Partitions
@@ -43,11 +43,11 @@ type Broker struct {
 	cleaner    *cleaner
 	files      *commitlog.FileCache
 
-	// stored and recovered belong to whoever holds the controller's lock.
-	stored    checkpoints
+	// located has the directories of the partitions' logs. It and recovered
+	// belong to whoever holds the controller's lock.
+	located   map[commitlog.TopicPartition]*dataDir
 	recovered recoveryReport
-	storing   sync.Mutex         // guards written; a leaf
-	written   map[string]offsets // the checkpoint files' content
+	storing   sync.Mutex // guards what is written of the data directories
 	live      atomic.Pointer[liveConfig]
 	offline   sync.Map // commitlog.TopicPartition to offlinePartition
 
@@ -129,10 +129,10 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 			undo[i]()
 		}
 	}()
-	if b.lock, err = prepareDataDir(b.cfg.DataDir); err != nil {
+	undo = append(undo, b.releaseDirs)
+	if err := b.prepareDataDirs(); err != nil {
 		return err
 	}
-	undo = append(undo, b.lock.release)
 	if err := b.openStore(); err != nil {
 		return err
 	}
@@ -166,10 +166,10 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 }
 
 func (b *Broker) openStore() (err error) {
-	if b.identity, err = identify(b.cfg.FS, b.cfg.DataDir, b.cfg.NodeID); err != nil {
+	if err := b.identifyDirs(); err != nil {
 		return err
 	}
-	store, recovered, err := cluster.OpenEmbedded(filepath.Join(b.cfg.DataDir, clusterDir))
+	store, recovered, err := cluster.OpenEmbedded(filepath.Join(b.dirs[0].path, clusterDir))
 	if err != nil {
 		return err
 	}
@@ -214,6 +214,7 @@ func (b *Broker) build() {
 		Image: b.controller.Image, Controller: b.controller,
 		Partitions: &b.partitions, Groups: b.groups,
 		Properties: b.cfg.Properties(), Now: b.cfg.Now,
+		LogDirs: b.logDirs, Offline: b.isOffline,
 	}, api.Config{
 		BrokerID:                      b.cfg.NodeID,
 		AutoCreateTopics:              !b.cfg.NoAutoCreateTopics,
@@ -241,14 +242,10 @@ func (b *Broker) build() {
 // join takes away the mark of a clean stop, becomes the controller, and opens
 // and leads the partitions.
 func (b *Broker) join(ctx context.Context, self cluster.Broker) error {
-	clean, _, err := commitlog.TakeCleanShutdown(b.cfg.FS, b.cfg.DataDir)
+	clean, err := b.beginDirs()
 	if err != nil {
-		return fmt.Errorf("read the mark of a clean stop in %s: %w", b.cfg.DataDir, err)
+		return err
 	}
-	if _, err := commitlog.RemoveDeletedDirs(b.cfg.FS, b.cfg.DataDir); err != nil {
-		return fmt.Errorf("remove the logs of deleted topics in %s: %w", b.cfg.DataDir, err)
-	}
-	b.stored = b.readCheckpoints(clean)
 	err = b.controller.Start(ctx, cluster.Registration{
 		ClusterID: b.identity.ClusterID, Broker: self,
 		BootID: bootID(), DirectoryID: b.identity.DirectoryID, Clean: clean,
@@ -257,8 +254,8 @@ func (b *Broker) join(ctx context.Context, self cluster.Broker) error {
 		return err
 	}
 	b.forgetStrays(b.controller.Image())
-	if err := b.setAsideStrays(b.controller.Image()); err != nil {
-		return fmt.Errorf("set aside unknown directories in %s: %w", b.cfg.DataDir, err)
+	if err := b.locateLogs(b.controller.Image()); err != nil {
+		return fmt.Errorf("find the logs: %w", err)
 	}
 	begun := time.Now()
 	b.controller.Subscribe(b.apply)
@@ -300,7 +297,7 @@ func (b *Broker) Shutdown(ctx context.Context) error {
 	if closeErr := b.clusterLog.Close(); err == nil {
 		err = closeErr
 	}
-	b.lock.release()
+	b.releaseDirs()
 	if err != nil {
 		return fmt.Errorf("stop broker: %w", err)
 	}
@@ -322,35 +319,50 @@ func (b *Broker) drain(ctx context.Context) error {
 	return cut
 }
 
-// closeLogs closes all logs, several at a time, stores the checkpoints, and, if
-// all went well, leaves the mark of a clean stop.
+// closeLogs closes all logs, several at a time, stores the checkpoints, and
+// leaves the mark of a clean stop in each directory where all went well.
 func (b *Broker) closeLogs() error {
+	b.highWatermarkStep()
+	var mu sync.Mutex // guards failed
+	failed := map[*dataDir]error{}
 	var g errgroup.Group
 	g.SetLimit(b.recoveryThreads())
-	b.highWatermarkStep()
 	all := b.partitions.All()
 	for _, p := range all {
 		g.Go(func() error {
-			err := p.Log().Close()
-			if errors.Is(err, commitlog.ErrOffline) {
-				return fmt.Errorf("%s-%d is offline: %w", p.Topic(), p.Index(), err)
+			if err := closeLog(p); err != nil {
+				mu.Lock()
+				failed[b.dirOf(p)] = err
+				mu.Unlock()
 			}
-			return err
+			return nil // the others are closed all the same
 		})
 	}
-	err := g.Wait()
+	_ = g.Wait() // no function fails
 	b.storeFinal(all)
-	if err != nil {
-		return fmt.Errorf("close logs, which are checked at the next start: %w", err)
-	}
 	epoch := int64(-1)
 	if self, ok := b.controller.Image().Broker(b.cfg.NodeID); ok {
 		epoch = self.Epoch
 	}
-	if err := commitlog.WriteCleanShutdown(b.cfg.FS, b.cfg.DataDir, epoch); err != nil {
-		return fmt.Errorf("leave the mark of a clean stop: %w", err)
+	var errs []error
+	for _, d := range b.dirs {
+		err := failed[d]
+		if err == nil {
+			err = b.markClean(d, epoch)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("close the logs in %s, which are checked at the next start: %w", d.path, err))
+		}
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+func closeLog(p *replica.Partition) error {
+	err := p.Log().Close()
+	if errors.Is(err, commitlog.ErrOffline) {
+		return fmt.Errorf("%s-%d is offline: %w", p.Topic(), p.Index(), err)
+	}
+	return err
 }
 
 // abort ends the broker as a kill would: nothing is synced, nothing is marked.
@@ -363,7 +375,7 @@ func (b *Broker) abort() {
 	b.flusher.stop()
 	b.abortLogs()
 	_ = b.clusterLog.Close()
-	b.lock.release()
+	b.releaseDirs()
 }
 
 // closeServer closes the listeners and all connections at once.

@@ -12,9 +12,9 @@ import (
 // offsets are an offset of each log.
 type offsets = map[commitlog.TopicPartition]int64
 
-// checkpoints are what was stored of the logs at the last stop, or since.
+// checkpoints are what was stored of the logs of a directory at the last stop,
+// or since.
 type checkpoints struct {
-	clean                                            bool
 	recoveryPoint, logStart, highWatermarks, cleaned offsets
 }
 
@@ -46,24 +46,23 @@ func checkpointFiles() []string {
 	return []string{commitlog.RecoveryPointFile, commitlog.LogStartFile, commitlog.HighWatermarkFile, commitlog.CleanerFile}
 }
 
-// readCheckpoints reads what was stored of the logs. A file that cannot be read
-// costs time, not records: without it, more is checked.
-func (b *Broker) readCheckpoints(clean bool) checkpoints {
+// readCheckpoints reads what was stored of the logs of a directory. A file that
+// cannot be read costs time, not records: without it, more is checked.
+func (b *Broker) readCheckpoints(d *dataDir) checkpoints {
 	read := func(file string) offsets {
-		path := filepath.Join(b.cfg.DataDir, file)
+		path := filepath.Join(d.path, file)
 		stored, err := commitlog.ReadOffsetCheckpoint(b.cfg.FS, path)
 		if err != nil {
 			b.log.Warn("a checkpoint file cannot be read; the logs are checked from their start", "file", path, "err", err)
 			return nil
 		}
-		b.written[file] = maps.Clone(stored)
+		d.written[file] = maps.Clone(stored)
 		return stored
 	}
 	b.storing.Lock()
 	defer b.storing.Unlock()
-	b.written = map[string]offsets{}
+	d.written = map[string]offsets{}
 	return checkpoints{
-		clean:          clean,
 		recoveryPoint:  read(commitlog.RecoveryPointFile),
 		logStart:       read(commitlog.LogStartFile),
 		highWatermarks: read(commitlog.HighWatermarkFile),
@@ -75,17 +74,25 @@ func (b *Broker) readCheckpoints(clean bool) checkpoints {
 // have: a later topic of the same name must not take it for its own.
 func (b *Broker) forgetStrays(im *cluster.Image) {
 	var strays []commitlog.TopicPartition
-	for _, file := range checkpointFiles() {
-		for tp := range b.stored.of(file) {
-			if _, known := im.Partition(tp.Topic, tp.Partition); !known {
-				strays = append(strays, tp)
+	for _, d := range b.dirs {
+		for _, file := range checkpointFiles() {
+			for tp := range d.stored.of(file) {
+				if _, known := im.Partition(tp.Topic, tp.Partition); !known {
+					strays = append(strays, tp)
+				}
 			}
 		}
 	}
 	for _, tp := range strays {
-		b.stored.forget(tp)
+		b.forgetStored(tp)
 	}
 	b.unstore(strays)
+}
+
+func (b *Broker) forgetStored(tp commitlog.TopicPartition) {
+	for _, d := range b.dirs {
+		d.stored.forget(tp)
+	}
 }
 
 func (b *Broker) checkpointStep() {
@@ -142,53 +149,66 @@ func name(p *replica.Partition) commitlog.TopicPartition {
 	return commitlog.TopicPartition{Topic: p.Topic(), Partition: p.Index()}
 }
 
-// store writes a checkpoint file if it differs from what was written last. What
-// is known of partitions that are not open is kept, and what was collected of
-// those that were deleted meanwhile is not written.
+// store writes a checkpoint file of each directory if it differs from what was
+// written last. What is known of partitions that are not open is kept, and what
+// was collected of those that were deleted meanwhile is not written.
 func (b *Broker) store(file string, now offsets) {
-	var unopened offsets
+	unopened := map[*dataDir]offsets{}
 	b.controller.View(func(*cluster.Image) { // it changes with the image
-		unopened = maps.Clone(b.stored.of(file))
+		for _, d := range b.dirs {
+			unopened[d] = maps.Clone(d.stored.of(file))
+		}
 	})
 	b.storing.Lock()
 	defer b.storing.Unlock()
-	for tp := range now {
-		if b.partitions.Get(tp.Topic, tp.Partition) == nil {
-			delete(now, tp)
+	byDir := map[*dataDir]offsets{}
+	for _, d := range b.dirs {
+		byDir[d] = offsets{}
+	}
+	for tp, offset := range now {
+		if p := b.partitions.Get(tp.Topic, tp.Partition); p != nil {
+			byDir[b.dirOf(p)][tp] = offset
 		}
 	}
-	for tp, offset := range unopened {
-		if _, open := now[tp]; !open {
-			now[tp] = offset
+	for d, known := range byDir {
+		for tp, offset := range unopened[d] {
+			if _, open := now[tp]; !open {
+				known[tp] = offset
+			}
 		}
+		b.write(d, file, known)
 	}
-	b.write(file, now)
 }
 
 // unstore removes partitions from all checkpoint files.
 func (b *Broker) unstore(gone []commitlog.TopicPartition) {
 	b.storing.Lock()
 	defer b.storing.Unlock()
-	for _, file := range checkpointFiles() {
-		rest := maps.Clone(b.written[file])
-		for _, tp := range gone {
-			delete(rest, tp)
-		}
-		if len(rest) < len(b.written[file]) {
-			b.write(file, rest)
+	for _, d := range b.dirs {
+		for _, file := range checkpointFiles() {
+			rest := maps.Clone(d.written[file])
+			for _, tp := range gone {
+				delete(rest, tp)
+			}
+			if len(rest) < len(d.written[file]) {
+				b.write(d, file, rest)
+			}
 		}
 	}
 }
 
 // write replaces a file unless it has the content already. Called with storing held.
-func (b *Broker) write(file string, now offsets) {
-	if was, known := b.written[file]; known && maps.Equal(was, now) {
+func (b *Broker) write(d *dataDir, file string, now offsets) {
+	if was, known := d.written[file]; d.err() != nil || known && maps.Equal(was, now) {
 		return
 	}
-	path := filepath.Join(b.cfg.DataDir, file)
+	path := filepath.Join(d.path, file)
 	if err := commitlog.WriteOffsetCheckpoint(b.cfg.FS, path, now); err != nil {
 		b.log.Error("cannot store a checkpoint; the next start checks more", "file", path, "err", err)
+		if isStorageFailure(err) {
+			b.failDir(d, err)
+		}
 		return
 	}
-	b.written[file] = now
+	d.written[file] = now
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/sluice-io/sluice/broker/commitlog"
@@ -26,8 +27,11 @@ type Config struct {
 	Advertise string
 	// Rack tells followers and consumers where this broker stands [broker.rack]: none.
 	Rack string
-	// DataDir holds everything that the broker stores [log.dirs]: "data".
+	// DataDir holds everything that the broker stores [log.dirs, the first]: "data".
 	DataDir string
+	// MoreDataDirs hold logs too [log.dirs, the others]: none. A new partition
+	// goes to the directory that has the fewest.
+	MoreDataDirs []string
 
 	// NumPartitions and DefaultReplicationFactor are for topics made without
 	// saying [num.partitions, default.replication.factor]: 1 and 1.
@@ -201,6 +205,10 @@ func (c Config) withDefaults() Config {
 	}
 	or(&c.DataDir, defaultDataDir)
 	c.DataDir = filepath.Clean(c.DataDir)
+	c.MoreDataDirs = slices.Clone(c.MoreDataDirs)
+	for i, dir := range c.MoreDataDirs {
+		c.MoreDataDirs[i] = filepath.Clean(dir)
+	}
 	or(&c.NumPartitions, 1)
 	or(&c.DefaultReplicationFactor, 1)
 	or(&c.OffsetsPartitions, defaultOffsetsPartitions)
@@ -246,6 +254,9 @@ func (c Config) withDefaults() Config {
 	}
 	return c
 }
+
+// dataDirs are all data directories.
+func (c *Config) dataDirs() []string { return append([]string{c.DataDir}, c.MoreDataDirs...) }
 
 // or sets what is zero to a default.
 func or[T comparable](v *T, otherwise T) {

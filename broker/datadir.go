@@ -24,6 +24,8 @@ const clusterDir = "cluster"
 // dirLock keeps other processes out of a data directory.
 type dirLock struct{ f *os.File }
 
+var errInUse = errors.New("in use by another broker")
+
 // prepareDataDir makes the directory, checks that it can be written, and locks it.
 func prepareDataDir(dir string) (*dirLock, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -37,8 +39,8 @@ func prepareDataDir(dir string) (*dirLock, error) {
 		owner, _ := os.ReadFile(f.Name())
 		_ = f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("the data directory %s is in use by another broker (process %s); stop it, or give this one another directory with --data (log.dirs)",
-				dir, strings.TrimSpace(string(owner)))
+			return nil, fmt.Errorf("the data directory %s is %w (process %s); stop it, or give this one another directory with --data (log.dirs)",
+				dir, errInUse, strings.TrimSpace(string(owner)))
 		}
 		return nil, fmt.Errorf("cannot lock the data directory %s: %w", dir, err)
 	}
@@ -69,21 +71,32 @@ func cause(err error) error {
 	return err
 }
 
-// identify returns the identity of the data directory, which is made at the
-// first start and never changes.
-func identify(fsys commitlog.FS, dir string, nodeID int32) (commitlog.Properties, error) {
+// errForeign says that a data directory is not this broker's.
+var errForeign = errors.New("data directory of another broker or cluster")
+
+// identify returns the identity of a data directory, which is made at its first
+// start and never changes. clusterID is that of the broker's first directory,
+// empty for the first itself.
+func identify(fsys commitlog.FS, dir string, nodeID int32, clusterID string) (commitlog.Properties, error) {
 	p, ok, err := commitlog.ReadProperties(fsys, dir)
 	if err != nil {
 		return p, fmt.Errorf("read %s: %w", filepath.Join(dir, commitlog.PropertiesFile), err)
 	}
 	if ok && p.NodeID != nodeID {
-		return p, fmt.Errorf("the data directory %s belongs to broker %d, and this one is configured as %d; set node.id to %d, or give another directory",
-			dir, p.NodeID, nodeID, p.NodeID)
+		return p, fmt.Errorf("%w: %s belongs to broker %d, and this one is configured as %d; set node.id to %d, or give another directory",
+			errForeign, dir, p.NodeID, nodeID, p.NodeID)
+	}
+	if ok && clusterID != "" && p.ClusterID != clusterID {
+		return p, fmt.Errorf("%w: %s belongs to cluster %s, and the first of log.dirs to %s; give directories of one cluster",
+			errForeign, dir, p.ClusterID, clusterID)
 	}
 	if ok {
 		return p, nil
 	}
-	p = commitlog.Properties{ClusterID: randomID(), DirectoryID: randomID(), NodeID: nodeID}
+	if clusterID == "" {
+		clusterID = randomID()
+	}
+	p = commitlog.Properties{ClusterID: clusterID, DirectoryID: randomID(), NodeID: nodeID}
 	if err := commitlog.WriteProperties(fsys, dir, p); err != nil {
 		return p, fmt.Errorf("write %s: %w", filepath.Join(dir, commitlog.PropertiesFile), err)
 	}

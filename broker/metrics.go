@@ -17,6 +17,7 @@ type metrics struct {
 
 	logBytes, logEnd, logStart *prometheus.Desc
 	partitions, offline        *prometheus.Desc
+	dirsOffline                *prometheus.Desc
 	lagRecords, lagSeconds     *prometheus.Desc
 	members                    *prometheus.Desc
 }
@@ -32,14 +33,15 @@ func newMetrics(b *Broker) *metrics {
 			Name: "sluice_broker_flush_seconds", Help: "Time that forcing a partition's log to disk takes.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 12),
 		}),
-		logBytes:   desc("broker_log_bytes", "Bytes of a topic's logs on this broker.", "topic"),
-		logEnd:     desc("broker_log_end_offset", "Offset of the next record.", "topic", "partition"),
-		logStart:   desc("broker_log_start_offset", "Offset of the first record that is kept.", "topic", "partition"),
-		partitions: desc("broker_partitions", "Partitions on this broker."),
-		offline:    desc("broker_offline_partitions", "Partitions of this broker that it cannot serve because their storage failed."),
-		lagRecords: desc("group_lag_records", "Records below the high watermark that a group has not committed.", "group", "topic", "partition"),
-		lagSeconds: desc("group_lag_seconds", "Age of the oldest record that a group has not committed, by its batch's timestamp; 0 if there is none.", "group", "topic", "partition"),
-		members:    desc("group_members", "Members of a group.", "group"),
+		logBytes:    desc("broker_log_bytes", "Bytes of a topic's logs on this broker.", "topic"),
+		logEnd:      desc("broker_log_end_offset", "Offset of the next record.", "topic", "partition"),
+		logStart:    desc("broker_log_start_offset", "Offset of the first record that is kept.", "topic", "partition"),
+		partitions:  desc("broker_partitions", "Partitions on this broker."),
+		offline:     desc("broker_offline_partitions", "Partitions of this broker that it cannot serve because their storage failed."),
+		dirsOffline: desc("broker_offline_data_dirs", "Data directories that have failed."),
+		lagRecords:  desc("group_lag_records", "Records below the high watermark that a group has not committed.", "group", "topic", "partition"),
+		lagSeconds:  desc("group_lag_seconds", "Age of the oldest record that a group has not committed, by its batch's timestamp; 0 if there is none.", "group", "topic", "partition"),
+		members:     desc("group_members", "Members of a group.", "group"),
 	}
 }
 
@@ -47,7 +49,7 @@ func newMetrics(b *Broker) *metrics {
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.flushSeconds.Describe(ch)
 	m.b.cleaner.metrics.Describe(ch)
-	for _, d := range []*prometheus.Desc{m.logBytes, m.logEnd, m.logStart, m.partitions, m.offline, m.lagRecords, m.lagSeconds, m.members} {
+	for _, d := range []*prometheus.Desc{m.logBytes, m.logEnd, m.logStart, m.partitions, m.offline, m.dirsOffline, m.lagRecords, m.lagSeconds, m.members} {
 		ch <- d
 	}
 }
@@ -63,7 +65,12 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 func (m *metrics) collectLogs(ch chan<- prometheus.Metric) {
 	all := m.b.partitions.All()
 	bytes := map[string]int64{}
-	offline := 0
+	offline, dirsOffline := 0, 0
+	for _, d := range m.b.dirs {
+		if d.err() != nil {
+			dirsOffline++
+		}
+	}
 	m.b.offline.Range(func(any, any) bool { offline++; return true })
 	for _, p := range all {
 		index := partitionLabel(p.Index())
@@ -79,6 +86,7 @@ func (m *metrics) collectLogs(ch chan<- prometheus.Metric) {
 	}
 	ch <- gauge(m.partitions, float64(len(all)))
 	ch <- gauge(m.offline, float64(offline))
+	ch <- gauge(m.dirsOffline, float64(dirsOffline))
 }
 
 func (m *metrics) collectGroups(ch chan<- prometheus.Metric) {

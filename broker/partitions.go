@@ -23,6 +23,7 @@ import (
 type assignment struct {
 	topic *cluster.Topic
 	index int32
+	new   bool // made since the broker started, so that it has no log yet
 }
 
 func (a assignment) state() cluster.Partition { return a.topic.Partitions[a.index] }
@@ -57,7 +58,7 @@ func (b *Broker) apply(old, new *cluster.Image) {
 				break
 			}
 			if slices.Contains(is.Partitions[i].Replicas, b.cfg.NodeID) {
-				add = append(add, assignment{is, int32(i)})
+				add = append(add, assignment{is, int32(i), old != nil && (was == nil || i >= len(was.Partitions))})
 			}
 		}
 		if was != nil && !maps.Equal(was.Config, is.Config) {
@@ -91,10 +92,18 @@ func (b *Broker) openMissing(wanted []assignment) {
 		if b.partitions.GetByID(a.topic.ID, a.index) != nil {
 			continue
 		}
+		d, err := b.place(a)
+		if err != nil {
+			b.setOffline(a, err)
+			continue
+		}
 		g.Go(func() error {
-			p, recovery, err := b.openPartition(a)
+			p, recovery, err := b.openPartition(a, d)
 			if err != nil {
 				b.setOffline(a, err)
+				if isStorageFailure(err) {
+					b.failDir(d, err)
+				}
 				return nil // the others go on
 			}
 			b.recovered.add(recovery)
@@ -110,7 +119,11 @@ func (b *Broker) openMissing(wanted []assignment) {
 	}
 	// What was stored of a log is true until it is open, and of no later log of that name.
 	for _, p := range opened {
-		b.stored.forget(commitlog.TopicPartition{Topic: p.Topic(), Partition: p.Index()})
+		d := b.dirOf(p)
+		d.stored.forget(name(p))
+		if d.err() != nil { // since it was opened
+			b.failPartition(p, d)
+		}
 	}
 }
 
@@ -126,6 +139,9 @@ func (b *Broker) serve(wanted []assignment) {
 		g.Go(func() error {
 			if err := b.setRole(p, a); err != nil {
 				b.setOffline(a, err)
+				if isStorageFailure(err) {
+					b.failDir(b.dirOf(p), err)
+				}
 			} else {
 				b.offline.Delete(a.name())
 			}
@@ -158,20 +174,20 @@ func (b *Broker) resignGroups(a assignment, epoch int32) {
 	}
 }
 
-func (b *Broker) openPartition(a assignment) (*replica.Partition, commitlog.Recovery, error) {
+func (b *Broker) openPartition(a assignment, d *dataDir) (*replica.Partition, commitlog.Recovery, error) {
 	tp := a.name()
-	dir := filepath.Join(b.cfg.DataDir, commitlog.DirName(tp.Topic, tp.Partition))
+	dir := filepath.Join(d.path, commitlog.DirName(tp.Topic, tp.Partition))
 	if err := b.claimDir(dir, a.topic.ID); err != nil {
 		return nil, commitlog.Recovery{}, err
 	}
 	logCfg, topicCfg := b.settingsOf(a.topic)
 	log := b.log.With("topic", tp.Topic, "partition", tp.Partition)
 	l, recovery, err := commitlog.Open(b.cfg.FS, dir, logCfg, commitlog.OpenOptions{
-		RecoveryPoint: b.stored.recoveryPoint[tp],
-		LogStart:      b.stored.logStart[tp],
-		CleanedTo:     b.stored.cleaned[tp],
-		Holes:         b.stored.has(commitlog.CleanerFile, tp),
-		Clean:         b.stored.clean,
+		RecoveryPoint: d.stored.recoveryPoint[tp],
+		LogStart:      d.stored.logStart[tp],
+		CleanedTo:     d.stored.cleaned[tp],
+		Holes:         d.stored.has(commitlog.CleanerFile, tp),
+		Clean:         d.clean,
 		Now:           b.cfg.Now(),
 		Log:           log,
 		Files:         b.files,
@@ -179,7 +195,7 @@ func (b *Broker) openPartition(a assignment) (*replica.Partition, commitlog.Reco
 	if err != nil {
 		return nil, recovery, err
 	}
-	if hw, ok := b.stored.highWatermarks[tp]; ok && l.EndOffset() < hw {
+	if hw, ok := d.stored.highWatermarks[tp]; ok && l.EndOffset() < hw {
 		log.Warn("the log ends below the high watermark that was stored: records that were acknowledged are gone",
 			"end", l.EndOffset(), "high_watermark", hw)
 	}
@@ -187,6 +203,7 @@ func (b *Broker) openPartition(a assignment) (*replica.Partition, commitlog.Reco
 		Topic: tp.Topic, TopicID: a.topic.ID, Partition: tp.Partition,
 		GroupFsync: !b.cfg.NoGroupFsync,
 		Notify:     b.flusher.notify,
+		Failed:     b.storageFailed,
 	}, topicCfg), recovery, nil
 }
 
@@ -224,37 +241,15 @@ func (b *Broker) setAside(dir string) error {
 	return b.cfg.FS.Rename(dir, to)
 }
 
-// setAsideStrays moves away the directories of partitions that the cluster does
-// not have, so that they are neither served nor lost.
-func (b *Broker) setAsideStrays(im *cluster.Image) error {
-	entries, err := b.cfg.FS.List(b.cfg.DataDir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		topic, partition, ok := commitlog.ParseDirName(e.Name)
-		if !e.Dir || !ok {
-			continue
-		}
-		if p, known := im.Partition(topic, partition); known && slices.Contains(p.Replicas, b.cfg.NodeID) {
-			continue // claimDir compares the ids
-		}
-		if err := b.setAside(filepath.Join(b.cfg.DataDir, e.Name)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // deleteTopic ends the partitions of a deleted topic and removes their logs.
 func (b *Broker) deleteTopic(t *cluster.Topic) {
 	if t.Name == cluster.OffsetsTopic {
 		b.groups.SetPartitions(0)
 	}
 	for i := range t.Partitions {
-		a := assignment{t, int32(i)}
+		a := assignment{topic: t, index: int32(i)}
 		b.offline.Delete(a.name())
-		b.stored.forget(a.name())
+		b.forgetPlace(a.name())
 		p := b.partitions.GetByID(t.ID, int32(i))
 		if p == nil {
 			continue

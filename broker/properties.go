@@ -45,7 +45,12 @@ func properties() []property {
 		text("advertised.listeners", "The address that clients are told; left out: the first listener's.",
 			func(c *Config) *string { return &c.Advertise }),
 		text("broker.rack", "Where the broker stands.", func(c *Config) *string { return &c.Rack }),
-		text("log.dirs", "The directory that holds everything the broker stores.", func(c *Config) *string { return &c.DataDir }),
+		{
+			name: "log.dirs", typ: cluster.ConfigList,
+			doc: "The directories that hold what the broker stores. The first one holds the cluster's state too; partitions are spread over all by number.",
+			set: setDataDirs,
+			get: func(c *Config) string { return strings.Join(c.dataDirs(), ",") },
+		},
 		{
 			name: "num.partitions", typ: cluster.ConfigInt, doc: "Partitions of a topic that is made without saying.",
 			set: setInt(1, math.MaxInt32, func(c *Config, n int64) { c.NumPartitions = int32(n) }),
@@ -155,6 +160,15 @@ func javaDouble(v float64) string {
 		s += ".0"
 	}
 	return s
+}
+
+func setDataDirs(c *Config, value string) error {
+	dirs := cluster.SplitList(value)
+	if len(dirs) == 0 {
+		return fmt.Errorf("it is empty")
+	}
+	c.DataDir, c.MoreDataDirs = dirs[0], dirs[1:]
+	return nil
 }
 
 func setInt(least, most int64, assign func(*Config, int64)) func(*Config, string) error {

@@ -58,6 +58,11 @@ type Deps struct {
 	Groups *group.Coordinator
 	// Properties are this broker's settings, for those who ask for them.
 	Properties []Property
+	// LogDirs are the data directories as they are now.
+	LogDirs func() []LogDir
+	// Offline tells whether a partition of this broker cannot be served because
+	// its storage failed. Nil means that none is.
+	Offline func(topic string, partition int32) bool
 	// Now is the broker's clock. Nil means time.Now.
 	Now func() time.Time
 	// AfterFunc calls a function after a while, on a goroutine of its own, and
@@ -138,7 +143,7 @@ func New(deps Deps, cfg Config) *API {
 	}
 	a := &API{Deps: deps, cfg: cfg, metrics: newMetrics(deps.Registerer)}
 	a.sessions.max = cfg.FetchSessions
-	for _, routes := range [][]route{dataRoutes(), topicRoutes(), groupRoutes()} {
+	for _, routes := range [][]route{dataRoutes(), topicRoutes(), groupRoutes(), adminRoutes()} {
 		for _, rt := range routes {
 			rt.flexible = flexibleFrom(rt.key)
 			a.routes[rt.key] = rt
@@ -303,8 +308,22 @@ func (a *API) absent(name string, id cluster.TopicID, byID bool, partition int32
 		return kerr.UnknownTopicID.Code
 	case t == nil || partition < 0 || int(partition) >= len(t.Partitions):
 		return kerr.UnknownTopicOrPartition.Code
+	case a.isOffline(t.Name, partition):
+		return kerr.KafkaStorageError.Code
 	}
 	return kerr.NotLeaderForPartition.Code
+}
+
+func (a *API) isOffline(topic string, partition int32) bool {
+	return a.Offline != nil && a.Offline(topic, partition)
+}
+
+// offlineReplicas are the replicas of a partition whose storage failed.
+func (a *API) offlineReplicas(topic string, partition int32) []int32 {
+	if a.isOffline(topic, partition) {
+		return []int32{a.cfg.BrokerID}
+	}
+	return []int32{}
 }
 
 // leaderOf returns who leads a partition, as far as this node knows.

@@ -61,7 +61,7 @@ func (a *API) metadataTopics(req *kmsg.MetadataRequest, mayCreate bool) []kmsg.M
 	var out []kmsg.MetadataResponseTopic
 	if req.Topics == nil || req.Version == 0 && len(req.Topics) == 0 {
 		for _, t := range a.Image().Topics() {
-			out = append(out, describeTopic(t))
+			out = append(out, a.describeTopic(t))
 		}
 		return out
 	}
@@ -78,7 +78,7 @@ func (a *API) metadataTopic(asked kmsg.MetadataRequestTopic, mayCreate bool) kms
 	switch {
 	case asked.TopicID != [16]byte{}:
 		if t := im.TopicByID(asked.TopicID); t != nil {
-			return describeTopic(t)
+			return a.describeTopic(t)
 		}
 		failed.ErrorCode = kerr.UnknownTopicID.Code
 		return failed
@@ -94,7 +94,7 @@ func (a *API) metadataTopic(asked kmsg.MetadataRequestTopic, mayCreate bool) kms
 		failed.ErrorCode, _ = topicError(err)
 		return failed
 	}
-	return describeTopic(t)
+	return a.describeTopic(t)
 }
 
 // autoCreateTimeout bounds how long a Metadata request waits for the cluster store.
@@ -131,14 +131,14 @@ func (a *API) createUnlessExists(ctx context.Context, asked cluster.NewTopic) (*
 	return done.Topic, done.Err
 }
 
-func describeTopic(t *cluster.Topic) kmsg.MetadataResponseTopic {
+func (a *API) describeTopic(t *cluster.Topic) kmsg.MetadataResponseTopic {
 	out := kmsg.NewMetadataResponseTopic()
 	out.Topic, out.TopicID, out.IsInternal = &t.Name, t.ID, t.Internal
 	out.Partitions = make([]kmsg.MetadataResponseTopicPartition, len(t.Partitions))
 	for i, p := range t.Partitions {
 		d := kmsg.NewMetadataResponseTopicPartition()
 		d.Partition, d.Leader, d.LeaderEpoch = int32(i), p.Leader, p.LeaderEpoch
-		d.Replicas, d.ISR = p.Replicas, p.ISR
+		d.Replicas, d.ISR, d.OfflineReplicas = p.Replicas, p.ISR, a.offlineReplicas(t.Name, int32(i))
 		if p.Leader == cluster.NoLeader {
 			d.ErrorCode = kerr.LeaderNotAvailable.Code
 		}

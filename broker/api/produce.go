@@ -259,6 +259,9 @@ func (a *API) appendBatch(c *checker, q *produceRequest, p *producePart, now tim
 
 // logAppendError logs what is the broker's trouble, not the producer's.
 func (a *API) logAppendError(p *producePart, err error) {
+	if errors.Is(err, replica.ErrOffline) {
+		return // it was logged when it went offline
+	}
 	switch dataCode(err) {
 	case kerr.KafkaStorageError.Code, kerr.UnknownServerError.Code, kerr.CorruptMessage.Code:
 		a.Log.Error("append", "topic", p.partition.Topic(), "partition", p.index, "err", err)

@@ -18,8 +18,6 @@ func topicRoutes() []route {
 		{key: 20, min: 1, max: 6, handle: direct((*API).deleteTopics)},
 		{key: 21, min: 0, max: 2, handle: direct((*API).deleteRecords)},
 		{key: 32, min: 1, max: 4, handle: direct((*API).describeConfigs)},
-		{key: 33, min: 0, max: 2, handle: direct((*API).replaceConfigs)},
-		{key: 44, min: 0, max: 1, handle: direct((*API).incrementalAlterConfigs)},
 		{key: 37, min: 0, max: 3, handle: direct((*API).createPartitions)},
 		{key: 60, min: 0, max: 2, handle: direct((*API).describeCluster)},
 	}

@@ -43,6 +43,9 @@ type Options struct {
 	// something to flush for the high watermark to move. It must not block.
 	// Needed with GroupFsync.
 	Notify func(*Partition)
+	// Failed, if not nil, is told when the partition went offline because its
+	// storage failed in Append or Flush. It is called without locks.
+	Failed func(*Partition, error)
 }
 
 // Partition is this node's replica of one partition. It is safe for
@@ -207,7 +210,7 @@ func (p *Partition) Append(batches []byte, minISR int, now time.Time) (commitlog
 	done, err := p.append(batches, minISR, now)
 	if err != nil {
 		if errors.Is(err, commitlog.ErrOffline) {
-			p.Fail(fmt.Errorf("%w: %w", ErrOffline, err))
+			p.storageFailed(err)
 		}
 		return done, err
 	}
@@ -243,11 +246,18 @@ func (p *Partition) Flush() error {
 	p.dirty.Store(false)
 	bytes := p.appended.Load()
 	if _, err := p.log.Flush(); err != nil {
-		p.Fail(fmt.Errorf("%w: %w", ErrOffline, err))
+		p.storageFailed(err)
 		return fmt.Errorf("flush %s-%d: %w", p.opt.Topic, p.opt.Partition, err)
 	}
 	p.advance(bytes)
 	return nil
+}
+
+func (p *Partition) storageFailed(err error) {
+	p.Fail(fmt.Errorf("%w: %w", ErrOffline, err))
+	if p.opt.Failed != nil && errors.Is(err, commitlog.ErrOffline) {
+		p.opt.Failed(p, err)
+	}
 }
 
 func (p *Partition) wantFlush() {
