@@ -49,7 +49,8 @@ type Broker struct {
 	recovered recoveryReport
 	storing   sync.Mutex // guards what is written of the data directories
 	live      atomic.Pointer[liveConfig]
-	offline   sync.Map // commitlog.TopicPartition to offlinePartition
+	held      atomic.Pointer[map[string]int64] // bytes that are kept for groups only, by topic
+	offline   sync.Map                         // commitlog.TopicPartition to offlinePartition
 
 	addr      atomic.Pointer[string]
 	ready     atomic.Pointer[string] // why not; nil is ready

@@ -131,6 +131,12 @@ type Config struct {
 	// that are written to, and of those being read, come on top.
 	OpenFilesMax int
 
+	// HoldFor names, by topic, the groups that retention waits for: what any of
+	// them has not committed stays, however old or large the log, and all of it
+	// while a group has committed nothing or the offsets are still being loaded.
+	// It is for a broker that is embedded beside the consumers of those groups.
+	HoldFor map[string][]string
+
 	// TopicDefaults are the broker's properties that give topic settings their
 	// defaults, such as log.retention.hours, under their names.
 	TopicDefaults map[string]string

@@ -55,7 +55,7 @@ func TestPartitionsAreSpreadOverDirectories(t *testing.T) {
 			t.Errorf("%+v, %v", p, err)
 		}
 		ids[p.DirectoryID] = true
-		for _, file := range []string{lockFile, commitlog.RecoveryPointFile, commitlog.LogStartFile, commitlog.HighWatermarkFile} {
+		for _, file := range []string{lockFile, commitlog.RecoveryPointFile, commitlog.HighWatermarkFile} {
 			if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
 				t.Error(err)
 			}

@@ -18,6 +18,7 @@ type metrics struct {
 	logBytes, logEnd, logStart *prometheus.Desc
 	partitions, offline        *prometheus.Desc
 	dirsOffline                *prometheus.Desc
+	held                       *prometheus.Desc
 	lagRecords, lagSeconds     *prometheus.Desc
 	members                    *prometheus.Desc
 }
@@ -38,6 +39,7 @@ func newMetrics(b *Broker) *metrics {
 		logStart:    desc("broker_log_start_offset", "Offset of the first record that is kept.", "topic", "partition"),
 		partitions:  desc("broker_partitions", "Partitions on this broker."),
 		offline:     desc("broker_offline_partitions", "Partitions of this broker that it cannot serve because their storage failed."),
+		held:        desc("broker_held_bytes", "Bytes past their retention that are kept because a group of this process has not committed them.", "topic"),
 		dirsOffline: desc("broker_offline_data_dirs", "Data directories that have failed."),
 		lagRecords:  desc("group_lag_records", "Records below the high watermark that a group has not committed.", "group", "topic", "partition"),
 		lagSeconds:  desc("group_lag_seconds", "Age of the oldest record that a group has not committed, by its batch's timestamp; 0 if there is none.", "group", "topic", "partition"),
@@ -49,7 +51,7 @@ func newMetrics(b *Broker) *metrics {
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.flushSeconds.Describe(ch)
 	m.b.cleaner.metrics.Describe(ch)
-	for _, d := range []*prometheus.Desc{m.logBytes, m.logEnd, m.logStart, m.partitions, m.offline, m.dirsOffline, m.lagRecords, m.lagSeconds, m.members} {
+	for _, d := range []*prometheus.Desc{m.logBytes, m.logEnd, m.logStart, m.partitions, m.offline, m.dirsOffline, m.held, m.lagRecords, m.lagSeconds, m.members} {
 		ch <- d
 	}
 }
@@ -83,6 +85,11 @@ func (m *metrics) collectLogs(ch chan<- prometheus.Metric) {
 	}
 	for topic, n := range bytes {
 		ch <- gauge(m.logBytes, float64(n), topic)
+	}
+	if held := m.b.held.Load(); held != nil {
+		for topic, n := range *held {
+			ch <- gauge(m.held, float64(n), topic)
+		}
 	}
 	ch <- gauge(m.partitions, float64(len(all)))
 	ch <- gauge(m.offline, float64(offline))

@@ -91,18 +91,19 @@ func (b *Broker) rollStep() {
 
 func (b *Broker) retentionStep() {
 	now := b.cfg.Now()
+	held := b.readHolds()
 	b.forAll("retention", func(p *replica.Partition) error {
-		gone, err := p.Log().Retain(now, p.HighWatermark())
+		gone, err := p.Log().Retain(now, held.limit(p))
 		if len(gone) > 0 {
-			var bytes int64
-			for _, s := range gone {
-				bytes += s.Bytes
-			}
 			b.log.Info("retention removed segments", "topic", p.Topic(), "partition", p.Index(),
-				"segments", len(gone), "bytes", bytes, "log_start", p.Log().StartOffset())
+				"segments", len(gone), "bytes", bytesOf(gone), "log_start", p.Log().StartOffset())
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return held.count(p, now)
 	})
+	b.held.Store(&held.bytes)
 }
 
 func (b *Broker) producerStep() {

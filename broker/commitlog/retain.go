@@ -34,6 +34,17 @@ func (l *Log) Retain(now time.Time, upTo int64) (removed []SegmentInfo, err erro
 	return l.removeFirst(n, now)
 }
 
+// Expired describes the segments that Retain would remove.
+func (l *Log) Expired(now time.Time, upTo int64) ([]SegmentInfo, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.Err(); err != nil {
+		return nil, err
+	}
+	n, err := l.countExpired(now, upTo)
+	return l.Segments()[:n], err
+}
+
 // countExpired is how many of the oldest segments may go.
 func (l *Log) countExpired(now time.Time, upTo int64) (int, error) {
 	rest := l.bytes

@@ -58,7 +58,7 @@ func runPipelines(ctx context.Context, log *slog.Logger, pipes []*pipelines.Pipe
 	var probes []probe
 	var brokers []string
 	if slices.ContainsFunc(pipes, func(p *pipelines.Pipeline) bool { return p.Brokers == nil }) {
-		b, err := startEmbedded(ctx, log, reg, o)
+		b, err := startEmbedded(ctx, log, reg, pipes, o)
 		if err != nil {
 			return err
 		}
@@ -103,9 +103,24 @@ func runRoles(ctx context.Context, a *agent.Agent, ws workers, collected chan st
 	return g.Wait()
 }
 
-func startEmbedded(ctx context.Context, log *slog.Logger, reg prometheus.Registerer, o runOptions) (*broker.Broker, error) {
+func startEmbedded(ctx context.Context, log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.Pipeline, o runOptions) (*broker.Broker, error) {
 	cfg := broker.EmbeddedConfig(filepath.Join(o.data, "broker"), o.listen)
+	cfg.HoldFor = sinkGroups(pipes)
 	return startBroker(ctx, log, reg, cfg)
+}
+
+// sinkGroups are the consumer groups of the pipelines' sinks on the embedded broker, by topic: retention waits for them.
+func sinkGroups(pipes []*pipelines.Pipeline) map[string][]string {
+	groups := map[string][]string{}
+	for _, p := range pipes {
+		if p.Brokers != nil {
+			continue
+		}
+		for _, s := range p.Sinks {
+			groups[p.Topic.Name] = append(groups[p.Topic.Name], s.Group())
+		}
+	}
+	return groups
 }
 
 // printAccounts says where every line is, by the roles' own counters; whether lines were lost or doubled is for an independent
