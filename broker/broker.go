@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -28,8 +29,11 @@ type Broker struct {
 	log     *slog.Logger
 	reg     prometheus.Registerer
 	cfg     Config
-	listen  []string // host:port
+	listen  []listener
 	metrics *metrics
+	// advertise is what clients are told instead of a listener's own address, by name.
+	advertise map[string]string
+	bound     []net.Addr // of listen
 
 	dirs       []*dataDir           // the first holds the cluster store
 	identity   commitlog.Properties // of the first
@@ -66,19 +70,9 @@ func New(log *slog.Logger, reg prometheus.Registerer, cfg Config) (*Broker, erro
 	if reg == nil {
 		b.reg = prometheus.NewRegistry()
 	}
-	for _, l := range cfg.Listen {
-		hostPort, err := parseListener("listeners", l)
-		if err != nil {
-			return nil, err
-		}
-		b.listen = append(b.listen, hostPort)
-	}
-	if cfg.Advertise != "" {
-		hostPort, err := parseListener("advertised.listeners", cfg.Advertise)
-		if err != nil {
-			return nil, err
-		}
-		b.cfg.Advertise = hostPort
+	var err error
+	if b.listen, b.advertise, err = cfg.parseListeners(); err != nil {
+		return nil, err
 	}
 	for name, value := range cfg.TopicDefaults {
 		known, err := cluster.CheckTopicDefault(name, value)
@@ -140,28 +134,27 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 	undo = append(undo, func() { _ = b.clusterLog.Close() })
 	b.build()
 	undo = append(undo, b.flusher.stop)
-	bound, err := b.server.Listen()
-	if err != nil {
+	if b.bound, err = b.server.Listen(); err != nil {
 		return explainListen(err)
 	}
 	undo = append(undo, func() { b.closeServer() })
-	host, port, err := advertised(b.cfg.Advertise, bound[0])
+	at, err := endpoints(b.listen, b.advertise, b.bound)
 	if err != nil {
 		return err
 	}
 	undo = append(undo, b.abortLogs, b.groups.Close)
-	if err := b.join(ctx, cluster.Broker{ID: b.cfg.NodeID, Host: host, Port: port, Rack: b.cfg.Rack}); err != nil {
+	if err := b.join(ctx, cluster.Broker{ID: b.cfg.NodeID, Host: at[0].Host, Port: at[0].Port, Rack: b.cfg.Rack, Endpoints: at}); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	b.startSteps()
-	address := bound[0].String()
+	address := b.bound[0].String()
 	b.addr.Store(&address)
 	b.server.Serve()
 	b.ready.Store(nil)
-	b.log.Info("broker is ready", "address", address, "advertised", fmt.Sprintf("%s:%d", host, port),
+	b.log.Info("broker is ready", "address", address, "advertised", fmt.Sprintf("%s:%d", at[0].Host, at[0].Port),
 		"data", b.cfg.DataDir, "cluster", b.identity.ClusterID, "node", b.cfg.NodeID, "took", time.Since(begun).Round(time.Millisecond))
 	return nil
 }
@@ -226,8 +219,13 @@ func (b *Broker) build() {
 		OffsetsTopicReplicationFactor: b.cfg.OffsetsReplicationFactor,
 		FetchMaxBytes:                 int32(b.cfg.FetchBytesMax),
 	})
+	var addresses, names []string
+	for _, l := range b.listen {
+		addresses, names = append(addresses, l.hostPort), append(names, l.name)
+	}
 	b.server = server.New(b.log, b.reg, server.Config{
-		ListenAddrs:         b.listen,
+		ListenAddrs:         addresses,
+		ListenNames:         names,
 		MaxRequestBytes:     b.cfg.RequestBytesMax,
 		MaxConnections:      b.cfg.ConnectionsMax,
 		MaxConnectionsPerIP: b.cfg.ConnectionsPerIPMax,

@@ -18,13 +18,19 @@ import (
 type Config struct {
 	// NodeID is this broker's number in the cluster [node.id]: 1.
 	NodeID int32
-	// Listen are the addresses to listen on, host:port or PLAINTEXT://host:port
-	// [listeners]: 127.0.0.1:9092. Port 0 takes a free one.
+	// Listen are the addresses to listen on, host:port or NAME://host:port
+	// [listeners]: 127.0.0.1:9092. Port 0 takes a free one. A name is PLAINTEXT,
+	// which is meant where there is none, or one of ListenerProtocols.
 	Listen []string
-	// Advertise is the address that clients are told, host:port
-	// [advertised.listeners]: the first one of Listen, and this machine's name
-	// where that listens on all addresses.
-	Advertise string
+	// Advertise are the addresses that clients are told, host:port or
+	// NAME://host:port, each for those that come through the listener of its
+	// name [advertised.listeners]: of a listener that is not here its own, and
+	// this machine's name where that listens on all addresses.
+	Advertise []string
+	// ListenerProtocols give each name of a listener its protocol, NAME:PROTOCOL
+	// [listener.security.protocol.map]: PLAINTEXT:PLAINTEXT. There is no other
+	// protocol than PLAINTEXT.
+	ListenerProtocols []string
 	// Rack tells followers and consumers where this broker stands [broker.rack]: none.
 	Rack string
 	// DataDir holds everything that the broker stores [log.dirs, the first]: "data".

@@ -113,7 +113,12 @@ func TestBadConfigs(t *testing.T) {
 		{Config{Listen: []string{"localhost"}}, "must be host:port"},
 		{Config{Listen: []string{"SSL://localhost:1"}}, "only PLAINTEXT"},
 		{Config{Listen: []string{"localhost:99999"}}, "from 0 to 65535"},
-		{Config{Advertise: "nowhere"}, "must be host:port"},
+		{Config{Advertise: []string{"nowhere"}}, "must be host:port"},
+		{Config{Listen: []string{"INTERNAL://localhost:1"}}, "add INTERNAL:PLAINTEXT to listener.security.protocol.map"},
+		{Config{ListenerProtocols: []string{"INTERNAL"}}, "NAME:PROTOCOL"},
+		{Config{Listen: []string{"IN://localhost:1"}, ListenerProtocols: []string{"IN:SSL"}}, "only PLAINTEXT"},
+		{Config{ListenerProtocols: []string{"OUT:PLAINTEXT"}, Advertise: []string{"OUT://example.org:1"}}, "no listener OUT"},
+		{Config{Advertise: []string{"example.org:1", "example.org:2"}}, "two addresses"},
 		{Config{TopicDefaults: map[string]string{"log.retention.hour": "1"}}, "did you mean"},
 		{Config{TopicDefaults: map[string]string{"log.retention.ms": "-7"}}, "at least -1"},
 	} {

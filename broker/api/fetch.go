@@ -369,7 +369,7 @@ func (e *fetchEncoder) encode() {
 	for i := range e.f.topics {
 		e.topic(&e.f.topics[i])
 	}
-	e.f.a.encodeEndpoints(&e.w, e.misled && e.f.version >= 16)
+	e.f.a.encodeEndpoints(&e.w, e.f.r.Conn.ListenerName(), e.misled && e.f.version >= 16)
 }
 
 // answeredSession is the id of the session that the client may go on with, 0

@@ -42,27 +42,29 @@ type coordinatorPlace struct {
 
 func findCoordinator(a *API, r *server.Request, req *kmsg.FindCoordinatorRequest) {
 	if req.CoordinatorType != groupKey || a.Image().Topic(cluster.OffsetsTopic) != nil {
-		reply(r, a.coordinatorResponse(req))
+		reply(r, a.coordinatorResponse(req, r.Conn.ListenerName()))
 		return
 	}
 	go func() { // once in a cluster's life: the topic is made by a transaction of the store
 		a.createOffsetsTopic()
-		reply(r, a.coordinatorResponse(req))
+		reply(r, a.coordinatorResponse(req, r.Conn.ListenerName()))
 	}()
 }
 
-func (a *API) coordinatorResponse(req *kmsg.FindCoordinatorRequest) kmsg.Response {
+func (a *API) coordinatorResponse(req *kmsg.FindCoordinatorRequest, listener string) kmsg.Response {
 	resp := kmsg.NewPtrFindCoordinatorResponse()
 	if req.Version < 4 {
 		p := a.placeCoordinator(req.CoordinatorType, req.CoordinatorKey)
-		resp.NodeID, resp.Host, resp.Port = p.broker.ID, p.broker.Host, p.broker.Port
+		resp.NodeID = p.broker.ID
+		resp.Host, resp.Port = p.broker.At(listener)
 		resp.ErrorCode, resp.ErrorMessage = p.code(), nullable(p.message)
 		return resp
 	}
 	for _, key := range req.CoordinatorKeys {
 		p := a.placeCoordinator(req.CoordinatorType, key)
 		c := kmsg.NewFindCoordinatorResponseCoordinator()
-		c.Key, c.NodeID, c.Host, c.Port = key, p.broker.ID, p.broker.Host, p.broker.Port
+		c.Key, c.NodeID = key, p.broker.ID
+		c.Host, c.Port = p.broker.At(listener)
 		c.ErrorCode, c.ErrorMessage = p.code(), nullable(p.message)
 		resp.Coordinators = append(resp.Coordinators, c)
 	}

@@ -25,7 +25,7 @@ func FuzzProduce(f *testing.F) {
 			return
 		}
 		n.api.appendAll(&q)
-		if b, codesAt := n.api.encodeProduce(&q); q.acks == acksAll && len(codesAt) != len(q.parts) || len(b) == 0 {
+		if b, codesAt := n.api.encodeProduce(&q, ""); q.acks == acksAll && len(codesAt) != len(q.parts) || len(b) == 0 {
 			t.Errorf("%d codes for %d partitions", len(codesAt), len(q.parts))
 		}
 	})

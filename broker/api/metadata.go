@@ -29,7 +29,7 @@ const (
 	clusterOperations = 1<<5 | 1<<7 | 1<<8 | 1<<9 | 1<<10 | 1<<11 | 1<<12
 )
 
-func (a *API) metadata(_ *server.Request, req *kmsg.MetadataRequest) kmsg.Response {
+func (a *API) metadata(r *server.Request, req *kmsg.MetadataRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.MetadataResponse)
 	mayCreate := a.cfg.AutoCreateTopics && (req.Version < 4 || req.AllowAutoTopicCreation)
 	for _, t := range a.metadataTopics(req, mayCreate) {
@@ -52,7 +52,8 @@ func (a *API) metadata(_ *server.Request, req *kmsg.MetadataRequest) kmsg.Respon
 	}
 	resp.ClusterID, resp.ControllerID = &im.ClusterID, im.ControllerID
 	for _, b := range im.Brokers {
-		resp.Brokers = append(resp.Brokers, kmsg.MetadataResponseBroker{NodeID: b.ID, Host: b.Host, Port: b.Port, Rack: nullable(b.Rack)})
+		host, port := b.At(r.Conn.ListenerName())
+		resp.Brokers = append(resp.Brokers, kmsg.MetadataResponseBroker{NodeID: b.ID, Host: host, Port: port, Rack: nullable(b.Rack)})
 	}
 	return resp
 }
@@ -151,7 +152,7 @@ func (a *API) describeTopic(t *cluster.Topic) kmsg.MetadataResponseTopic {
 //
 //	v1  the kind of endpoint: 1 brokers, 2 controllers
 //	v2  fenced brokers on request; there are none here
-func (a *API) describeCluster(_ *server.Request, req *kmsg.DescribeClusterRequest) kmsg.Response {
+func (a *API) describeCluster(r *server.Request, req *kmsg.DescribeClusterRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.DescribeClusterResponse)
 	resp.EndpointType = req.EndpointType
 	resp.ControllerID = -1
@@ -171,7 +172,8 @@ func (a *API) describeCluster(_ *server.Request, req *kmsg.DescribeClusterReques
 	resp.ClusterID, resp.ControllerID = im.ClusterID, im.ControllerID
 	for _, b := range im.Brokers {
 		d := kmsg.NewDescribeClusterResponseBroker()
-		d.NodeID, d.Host, d.Port, d.Rack = b.ID, b.Host, b.Port, nullable(b.Rack)
+		d.NodeID, d.Rack = b.ID, nullable(b.Rack)
+		d.Host, d.Port = b.At(r.Conn.ListenerName())
 		resp.Brokers = append(resp.Brokers, d)
 	}
 	return resp

@@ -114,7 +114,7 @@ func produce(a *API, r *server.Request) {
 		a.endUnacknowledged(r, q)
 		return
 	}
-	resp, codesAt := a.encodeProduce(q)
+	resp, codesAt := a.encodeProduce(q, r.Conn.ListenerName())
 	if q.acks == acksAll && q.appended() {
 		a.awaitCommit(r, q, resp, codesAt)
 		return
@@ -280,7 +280,7 @@ func (q *produceRequest) appended() bool {
 
 // encodeProduce encodes the answer. codesAt has where each partition's error
 // code is, for those that turn out otherwise.
-func (a *API) encodeProduce(q *produceRequest) (b []byte, codesAt []int) {
+func (a *API) encodeProduce(q *produceRequest, listener string) (b []byte, codesAt []int) {
 	w := writer{b: make([]byte, 0, q.encodedBytes()), flexible: q.version >= 9}
 	if q.acks == acksAll {
 		codesAt = make([]int, 0, len(q.parts))
@@ -306,7 +306,7 @@ func (a *API) encodeProduce(q *produceRequest) (b []byte, codesAt []int) {
 		w.tags()
 	}
 	w.int32(0) // throttle time
-	a.encodeEndpoints(&w, misled && q.version >= 10)
+	a.encodeEndpoints(&w, listener, misled && q.version >= 10)
 	return w.b, codesAt
 }
 

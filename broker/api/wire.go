@@ -198,8 +198,8 @@ func (w *writer) currentLeader(tag int, leader, epoch int32) {
 }
 
 // encodeEndpoints ends a response with its tagged fields: the addresses of the
-// brokers if leaders were named, otherwise none.
-func (a *API) encodeEndpoints(w *writer, named bool) {
+// brokers for the clients of a listener if leaders were named, otherwise none.
+func (a *API) encodeEndpoints(w *writer, listener string, named bool) {
 	if !named {
 		w.tags()
 		return
@@ -211,9 +211,10 @@ func (a *API) encodeEndpoints(w *writer, named bool) {
 	}
 	in.array(len(brokers))
 	for _, b := range brokers {
+		host, port := b.At(listener)
 		in.int32(b.ID)
-		in.str(b.Host)
-		in.int32(b.Port)
+		in.str(host)
+		in.int32(port)
 		in.nullableStr(b.Rack)
 		in.tags()
 	}

@@ -151,7 +151,11 @@ func (c *Controller) loadBrokers(ctx context.Context) ([]Broker, error) {
 		if err := parseNode("broker registration", data, &n); err != nil {
 			return nil, err
 		}
-		out = append(out, Broker{ID: int32(id), Host: n.Host, Port: n.Port, Rack: n.Rack, Epoch: stat.Created})
+		endpoints, err := n.endpoints()
+		if err != nil {
+			return nil, fmt.Errorf("read broker registration %q: %w", name, err)
+		}
+		out = append(out, Broker{ID: int32(id), Host: n.Host, Port: n.Port, Rack: n.Rack, Epoch: stat.Created, Endpoints: endpoints})
 	}
 	slices.SortFunc(out, func(a, b Broker) int { return int(a.ID) - int(b.ID) })
 	return out, nil

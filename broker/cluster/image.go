@@ -47,6 +47,27 @@ type Broker struct {
 	Port  int32
 	Rack  string // empty: none
 	Epoch int64  // of its registration
+	// Endpoints are where clients reach it, by the name of the listener that
+	// they use; Host and Port are the first one's. Nil means that there are no others.
+	Endpoints []Endpoint
+}
+
+// Endpoint is the address that the clients of one listener are told.
+type Endpoint struct {
+	Listener string
+	Host     string
+	Port     int32
+}
+
+// At returns the broker's address for the clients of a listener. Of a listener
+// that it does not have, it is that of the first.
+func (b Broker) At(listener string) (host string, port int32) {
+	for _, e := range b.Endpoints {
+		if e.Listener == listener {
+			return e.Host, e.Port
+		}
+	}
+	return b.Host, b.Port
 }
 
 // Partition is what the cluster knows of one partition.

@@ -3,7 +3,9 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -87,11 +89,41 @@ type brokerNode struct {
 	Clean       bool              `json:"clean"`
 }
 
+// plaintext is the security protocol, and the name of a listener that has no other.
+const plaintext = "PLAINTEXT"
+
+// endpoints reads the addresses of a registration.
+func (n brokerNode) endpoints() ([]Endpoint, error) {
+	var out []Endpoint
+	for _, address := range n.Endpoints {
+		name, hostPort, _ := strings.Cut(address, "://")
+		host, portText, err := net.SplitHostPort(hostPort)
+		if err != nil {
+			return nil, fmt.Errorf("read endpoint %q: %w", address, err)
+		}
+		port, err := strconv.ParseInt(portText, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("read endpoint %q: %w", address, err)
+		}
+		out = append(out, Endpoint{name, host, int32(port)})
+	}
+	return out, nil
+}
+
 func newBrokerNode(r Registration, now time.Time) []byte {
 	b := r.Broker
+	endpoints := b.Endpoints
+	if len(endpoints) == 0 {
+		endpoints = []Endpoint{{plaintext, b.Host, b.Port}}
+	}
+	listeners, addresses := map[string]string{}, []string{}
+	for _, e := range endpoints {
+		listeners[e.Listener] = plaintext
+		addresses = append(addresses, e.Listener+"://"+net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))
+	}
 	return mustJSON(brokerNode{
-		Listeners:   map[string]string{"PLAINTEXT": "PLAINTEXT"},
-		Endpoints:   []string{fmt.Sprintf("PLAINTEXT://%s:%d", b.Host, b.Port)},
+		Listeners:   listeners,
+		Endpoints:   addresses,
 		JMXPort:     -1,
 		Port:        b.Port,
 		Host:        b.Host,

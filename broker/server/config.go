@@ -7,6 +7,9 @@ import "time"
 type Config struct {
 	// ListenAddrs are host:port pairs to listen on. Port 0 takes a free one.
 	ListenAddrs []string
+	// ListenNames name the listeners, in the same order; see Conn.ListenerName.
+	// One that is missing has no name.
+	ListenNames []string
 
 	// MaxRequestBytes limits one request (socket.request.max.bytes): 100 MiB.
 	MaxRequestBytes int

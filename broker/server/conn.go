@@ -18,8 +18,10 @@ type Conn struct {
 	nc       net.Conn
 	raw      syscall.RawConn // nil if nc is not plain TCP
 	listener string
-	remote   string
-	ip       string
+
+	listenerName string
+	remote       string
+	ip           string
 
 	ctx      context.Context // ends with the connection
 	cancel   context.CancelFunc
@@ -54,6 +56,10 @@ func (c *Conn) RemoteAddr() string { return c.remote }
 
 // Listener is the address that the client connected to.
 func (c *Conn) Listener() string { return c.listener }
+
+// ListenerName is the name of the listener, by which the client is told the
+// addresses that it can reach; empty if it has none.
+func (c *Conn) ListenerName() string { return c.listenerName }
 
 // SetClientSoftware records what the client says of itself, for logs.
 func (c *Conn) SetClientSoftware(name, version string) {

@@ -25,7 +25,7 @@ func FuzzRequestHeader(f *testing.F) {
 	nc, other := net.Pipe()
 	defer nc.Close()
 	defer other.Close()
-	c := s.newConn("", nc)
+	c := s.newConn("", "", nc)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := c.parse(&frame{buf: b})
 		if err == nil && len(r.Body)+len(r.ClientID)+leastRequestBytes > len(b) {

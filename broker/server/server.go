@@ -85,8 +85,12 @@ func (s *Server) Serve() {
 	s.mu.Lock()
 	listeners := s.listeners
 	s.mu.Unlock()
-	for _, l := range listeners {
-		s.running.Go(func() { s.accept(l) })
+	for i, l := range listeners {
+		name := ""
+		if i < len(s.cfg.ListenNames) {
+			name = s.cfg.ListenNames[i]
+		}
+		s.running.Go(func() { s.accept(l, name) })
 	}
 	s.running.Go(s.janitor)
 }
@@ -158,14 +162,14 @@ func (s *Server) connections() []*Conn {
 // of file descriptors.
 const acceptRetryMax = time.Second
 
-func (s *Server) accept(l net.Listener) {
+func (s *Server) accept(l net.Listener, name string) {
 	pause := time.Duration(0)
 	for {
 		nc, err := l.Accept()
 		switch {
 		case err == nil:
 			pause = 0
-			s.admit(l.Addr().String(), nc)
+			s.admit(l.Addr().String(), name, nc)
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
@@ -193,8 +197,8 @@ func (s *Server) pause(d time.Duration) bool {
 }
 
 // admit starts to serve nc if the limits allow.
-func (s *Server) admit(listener string, nc net.Conn) {
-	c := s.newConn(listener, nc)
+func (s *Server) admit(listener, name string, nc net.Conn) {
+	c := s.newConn(listener, name, nc)
 	if reason := s.remember(c); reason != "" {
 		s.metrics.refused.WithLabelValues(reason).Inc()
 		if s.mayLog() {
@@ -207,8 +211,8 @@ func (s *Server) admit(listener string, nc net.Conn) {
 	go c.serve()
 }
 
-func (s *Server) newConn(listener string, nc net.Conn) *Conn {
-	c := &Conn{srv: s, nc: nc, listener: listener, slot: make(chan struct{}, 1)}
+func (s *Server) newConn(listener, name string, nc net.Conn) *Conn {
+	c := &Conn{srv: s, nc: nc, listener: listener, listenerName: name, slot: make(chan struct{}, 1)}
 	c.clientID.Store(new(string))
 	c.remote = nc.RemoteAddr().String()
 	c.ip, _, _ = net.SplitHostPort(c.remote)
