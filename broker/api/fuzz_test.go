@@ -3,6 +3,7 @@ package api
 import (
 	"testing"
 
+	"github.com/sluice-io/sluice/broker/server"
 	"github.com/sluice-io/sluice/internal/record"
 )
 
@@ -43,7 +44,7 @@ func FuzzFetch(f *testing.F) {
 		if version < 4 || version > 18 {
 			return
 		}
-		ft := fetch{a: n.api, version: version}
+		ft := fetch{a: n.api, r: &server.Request{Conn: new(server.Conn)}, version: version}
 		if err := ft.decode(body); err != nil {
 			return
 		}
