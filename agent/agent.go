@@ -162,7 +162,7 @@ func (a *Agent) setUp(pipes []*pipelines.Pipeline) error {
 		if err != nil {
 			return err
 		}
-		if r.dest, err = a.destination(p, &r.produceErrors); err != nil {
+		if r.dest, err = a.destination(p, &r.produceErrors, r.catchingUp.Load); err != nil {
 			return fmt.Errorf("pipeline %s: %w", p.Name, err)
 		}
 		files, known := stored.Pipelines[p.Name]

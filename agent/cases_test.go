@@ -9,6 +9,7 @@ import (
 )
 
 func TestLinesArriveWithHeaders(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, `
 pipeline: test
 collect:
@@ -34,6 +35,7 @@ topic: {name: lines, partitions: 3}
 }
 
 func TestInodeUsedAgainWhileStopped(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.write("a.log", "first content\n")
 	r.start()
@@ -49,6 +51,7 @@ func TestInodeUsedAgainWhileStopped(t *testing.T) {
 }
 
 func TestSamePathAndInodeAtOnce(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.start()
 	r.write("a.log", "hello\n")
@@ -65,6 +68,7 @@ func TestSamePathAndInodeAtOnce(t *testing.T) {
 }
 
 func TestSameBeginnings(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	banner := strings.Repeat("#", 999) + "\n"
 	r.write("a.log", banner+"from a\n")
@@ -80,6 +84,7 @@ func TestSameBeginnings(t *testing.T) {
 }
 
 func TestShortFiles(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.write("a.log", "\n")
 	r.write("b.log", "x\n")
@@ -95,6 +100,7 @@ func TestShortFiles(t *testing.T) {
 }
 
 func TestShorterThanStored(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.write("a.log", "a long first line\n")
 	r.start()
@@ -113,6 +119,7 @@ func TestShorterThanStored(t *testing.T) {
 }
 
 func TestWriterGoesOnAfterRename(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	f, err := os.Create(r.path("x.log"))
 	if err != nil {
@@ -138,6 +145,7 @@ func TestWriterGoesOnAfterRename(t *testing.T) {
 }
 
 func TestRenamedOutOfThePattern(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, strings.ReplaceAll(plainPipeline, "*.log*", "*.log"))
 	f, err := os.Create(r.path("x.log"))
 	if err != nil {
@@ -159,6 +167,7 @@ func TestRenamedOutOfThePattern(t *testing.T) {
 // A write, a rename, a write to each: the agent is stopped and started at every
 // combination of places in between.
 func TestRestartBetweenRotationSteps(t *testing.T) {
+	t.Parallel()
 	for mask := range 32 {
 		t.Run(fmt.Sprintf("%05b", mask), func(t *testing.T) {
 			t.Parallel()
@@ -184,6 +193,7 @@ func TestRestartBetweenRotationSteps(t *testing.T) {
 }
 
 func TestRotatedWhileDown(t *testing.T) {
+	t.Parallel()
 	for _, times := range []int{1, 3} {
 		r := newRig(t, plainPipeline)
 		r.write("x.log", "0\n")
@@ -211,6 +221,7 @@ func TestRotatedWhileDown(t *testing.T) {
 }
 
 func TestDirectoryLinkSwitched(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, strings.ReplaceAll(plainPipeline, "DIR/*.log*", "DIR/current/*.log"))
 	for _, d := range []string{"v1", "v2"} {
 		if err := os.Mkdir(r.path(d), 0o700); err != nil {
@@ -240,6 +251,7 @@ func link(t *testing.T, target, name string) {
 }
 
 func TestDeletedWhileHeld(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.store.hold()
 	r.cfg.InFlightBytesMax = 1 // one chunk at a time
@@ -260,6 +272,7 @@ func TestDeletedWhileHeld(t *testing.T) {
 }
 
 func TestEveryRewriteIsRead(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.start()
 	var want []string
@@ -274,6 +287,7 @@ func TestEveryRewriteIsRead(t *testing.T) {
 }
 
 func TestTruncationLosesOnlyTheUnread(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.start()
 	sent, lost := 0, int64(0)
@@ -303,6 +317,7 @@ func TestTruncationLosesOnlyTheUnread(t *testing.T) {
 }
 
 func TestHoleAfterTruncation(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	f, err := os.Create(r.path("f.log")) // without O_APPEND
 	if err != nil {
@@ -327,6 +342,7 @@ func TestHoleAfterTruncation(t *testing.T) {
 }
 
 func TestCopyTruncateSendsNothingAgain(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.start()
 	r.write("f.log", "one\ntwo\n")
@@ -344,6 +360,7 @@ func TestCopyTruncateSendsNothingAgain(t *testing.T) {
 }
 
 func TestCopyTruncateWhileDown(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.start()
 	r.write("f.log", "one\ntwo\n")
@@ -359,6 +376,7 @@ func TestCopyTruncateWhileDown(t *testing.T) {
 }
 
 func TestTwinsAreTwoFiles(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.start()
 	r.write("f.log", "same\n")
@@ -379,6 +397,7 @@ func copyFile(t *testing.T, from, to string) {
 }
 
 func TestPartialLines(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.cfg.LineIdle = time.Hour
 	r.start()
@@ -415,6 +434,7 @@ func (r *rig) settledAt(offset int64) {
 }
 
 func TestUnterminatedLineIsSentWhenIdle(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.start()
 	r.write("f.log", "no end")
@@ -429,6 +449,7 @@ func TestUnterminatedLineIsSentWhenIdle(t *testing.T) {
 }
 
 func TestLineLimit(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, `
 pipeline: test
 collect:
@@ -446,7 +467,11 @@ topic: {name: lines}
 	if a.CutLines != 1 || a.Dropped[dropTooLong].Bytes != int64(2*11+1) {
 		t.Errorf("account %+v", a)
 	}
-	huge := strings.Repeat("y", 64<<20)
+	hugeBytes := 64 << 20
+	if testing.Short() {
+		hugeBytes = 8 << 20
+	}
+	huge := strings.Repeat("y", hugeBytes)
 	r.write("f.log", huge)
 	r.eventually("the head of an endless line", func() bool { return r.store.count() == 3 })
 	r.halt()
@@ -456,6 +481,7 @@ topic: {name: lines}
 }
 
 func TestOwnFilesAreNotShipped(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, strings.ReplaceAll(plainPipeline, "DIR/*.log*", "DIR/**"))
 	r.state = r.path("state")
 	r.write("a.log", "one\n")
@@ -465,6 +491,7 @@ func TestOwnFilesAreNotShipped(t *testing.T) {
 }
 
 func TestStartAtEndConcernsOnlyTheFirstStart(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, `
 pipeline: test
 collect:

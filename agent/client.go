@@ -18,8 +18,8 @@ import (
 )
 
 // destination makes the destination of a pipeline. failures counts what is not
-// a record's own fault.
-func (a *Agent) destination(p *pipelines.Pipeline, failures *atomic.Int64) (Destination, error) {
+// a record's own fault; catchingUp says whether speed counts more than size.
+func (a *Agent) destination(p *pipelines.Pipeline, failures *atomic.Int64, catchingUp func() bool) (Destination, error) {
 	if a.cfg.Destination != nil {
 		return a.cfg.Destination(p)
 	}
@@ -38,6 +38,7 @@ func (a *Agent) destination(p *pipelines.Pipeline, failures *atomic.Int64) (Dest
 	return producer.NewKafka(a.log.With("pipeline", p.Name), producer.KafkaConfig{
 		Brokers: addrs, ClientID: "sluice-agent", Client: opts,
 		Compression:    string(p.Topic.Compression),
+		CatchingUp:     catchingUp,
 		OnError:        func(error) { failures.Add(1) },
 		RecordBytesMax: p.Collect.File.LineBytesMax + recordOverheadBytes,
 	})

@@ -25,7 +25,7 @@ const (
 
 // scan looks at all directories and brings the sources in line with them.
 func (r *runner) scan(now time.Time) {
-	begun := r.cfg.Now()
+	begun, before := r.cfg.Now(), r.scanTook
 	r.scanWanted, r.scanSoon = false, false
 	listing := r.scanner.Scan()
 	if err := r.hints.Watch(listing.Dirs); err != nil {
@@ -40,7 +40,13 @@ func (r *runner) scan(now time.Time) {
 	r.reconcile(listing.Files, now)
 	r.forget(now)
 
-	r.lastScanTook = r.cfg.Now().Sub(begun)
+	// The shorter of two: one of them may have waited for a busy machine.
+	took := r.cfg.Now().Sub(begun)
+	r.shortScanTook, r.scanTook = took, took
+	if r.scanned {
+		r.shortScanTook = min(took, before)
+	}
+	r.unseen = len(listing.Problems) > 0
 	r.nextScan = now.Add(r.scanPause())
 	if len(r.suspects) > 0 || r.scanSoon {
 		r.nextScan = now.Add(min(r.scanPause(), r.cfg.ScanInterval))
@@ -64,9 +70,24 @@ func (r *runner) measure() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.account.DeletedBytes = deleted
+	limit := int64(catchUpLagBytes)
+	if r.catchingUp.Load() {
+		limit = caughtUpLagBytes
+	}
+	r.catchingUp.Store(r.lagLocked() > limit)
 	if !r.known {
 		r.known, r.dirty = true, true
 	}
+}
+
+// lagLocked needs mu.
+func (r *runner) lagLocked() (lag int64) {
+	for _, t := range r.tracks {
+		if t.followed {
+			lag += t.lag()
+		}
+	}
+	return lag
 }
 
 func earlier(a, b time.Time) time.Time {

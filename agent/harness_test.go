@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,6 +22,19 @@ import (
 
 // patience bounds what a test waits for.
 const patience = 20 * time.Second
+
+// testsAtOnce run beside each other whatever the cores: they mostly wait.
+const testsAtOnce = "16"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", testsAtOnce)
+	}
+	os.Exit(m.Run())
+}
 
 // stored is a record that the store took.
 type stored struct {

@@ -14,10 +14,15 @@ import (
 )
 
 func TestRotationStorm(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.start()
+	rotations := 300
+	if testing.Short() {
+		rotations = 50
+	}
 	var want []string
-	for i := range 300 {
+	for i := range rotations {
 		line := fmt.Sprintf("line %d", i)
 		want = append(want, line)
 		r.write("x.log", line+"\n")
@@ -31,7 +36,11 @@ func TestRotationStorm(t *testing.T) {
 }
 
 func TestManyFilesAtOnce(t *testing.T) {
-	const files = 10_000
+	t.Parallel()
+	files := 10_000
+	if testing.Short() {
+		files = 1000
+	}
 	r := newRig(t, plainPipeline)
 	r.start()
 	for i := range files {
@@ -46,14 +55,15 @@ func TestManyFilesAtOnce(t *testing.T) {
 		t.Errorf("%d different lines", n)
 	}
 	for i := range files {
-		if i%1000 == 0 {
+		if i%(files/10) == 0 {
 			r.write(fmt.Sprintf("%d.log", i), "more\n")
 		}
 	}
-	r.eventually("later lines", func() bool { return r.store.count() == files+files/1000 })
+	r.eventually("later lines", func() bool { return r.store.count() == files+10 })
 }
 
 func TestOutOfDescriptors(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.cfg.OpenFilesMax = 10
 	r.start()
@@ -82,6 +92,7 @@ func TestOutOfDescriptors(t *testing.T) {
 }
 
 func TestBacklogDoesNotStarveTheNew(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.cfg.InFlightBytesMax = 1 << 20
 	big := strings.Repeat("a line of the backlog\n", 3_000_000)
@@ -109,6 +120,7 @@ func TestBacklogDoesNotStarveTheNew(t *testing.T) {
 }
 
 func TestDamagedCheckpoints(t *testing.T) {
+	t.Parallel()
 	whole := func(r *rig) []byte {
 		data, err := os.ReadFile(filepath.Join(r.state, checkpointName))
 		if err != nil {
@@ -125,6 +137,7 @@ func TestDamagedCheckpoints(t *testing.T) {
 		"version":      func(b []byte) []byte { b[len(checkpointMagic)+1] ^= 8; return b[:len(b)-3] },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, plainPipeline)
 			r.write("a.log", "one\n")
 			r.start()
@@ -160,6 +173,7 @@ func TestDamagedCheckpoints(t *testing.T) {
 }
 
 func TestKilledWithinACheckpoint(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.write("a.log", "one\n")
 	r.start()
@@ -179,11 +193,13 @@ func TestKilledWithinACheckpoint(t *testing.T) {
 }
 
 func TestNewerCheckpointIsRefused(t *testing.T) {
+	t.Parallel()
 	for name, content := range map[string]string{
 		"version": withSum(checkpointVersion+1, `{"pipelines":{}}`),
 		"field":   withSum(checkpointVersion, `{"pipelines":{"test":{"files":[],"journal":7}}}`),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, plainPipeline)
 			path := filepath.Join(r.state, checkpointName)
 			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -208,6 +224,7 @@ func withSum(version int, body string) string {
 }
 
 func TestSecondAgentIsRefused(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.start()
 	if _, err := r.open(); err == nil || !strings.Contains(err.Error(), "in use by another agent") {
@@ -218,6 +235,7 @@ func TestSecondAgentIsRefused(t *testing.T) {
 }
 
 func TestCheckpointKeepsOtherPipelines(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.write("a.log", "one\n")
 	r.start()
@@ -236,6 +254,7 @@ func TestCheckpointKeepsOtherPipelines(t *testing.T) {
 }
 
 func TestDrainWaitsUpToItsLimit(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.write("a.log", "one\ntwo\n")
 	r.store.hold()
@@ -280,6 +299,7 @@ func refuseLong(r *producer.Record) error {
 }
 
 func TestRefusedRecordIsDropped(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.store.refuse = refuseLong
 	r.write("a.log", "one\na line that is too long\ntwo\n")
@@ -292,6 +312,7 @@ func TestRefusedRecordIsDropped(t *testing.T) {
 }
 
 func TestRefusedRecordIsDeadLettered(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline+"errors: {dead_letter: dlq}\n")
 	r.store.refuse = func(rec *producer.Record) error {
 		if rec.Topic == "dlq" {
@@ -318,6 +339,7 @@ func TestRefusedRecordIsDeadLettered(t *testing.T) {
 }
 
 func TestParseFailures(t *testing.T) {
+	t.Parallel()
 	const good = `1.2.3.4 - - [30/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "curl"`
 	for _, tc := range []struct {
 		name, errors, topic, reason string
@@ -328,6 +350,7 @@ func TestParseFailures(t *testing.T) {
 		{"keep", "{parse: keep}", "lines", "", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, `
 pipeline: test
 collect:
@@ -366,6 +389,7 @@ errors: `+tc.errors+"\n")
 }
 
 func TestKeyChoosesPartition(t *testing.T) {
+	t.Parallel()
 	// Kafka's own test values: our records lie where its producers put theirs.
 	for key, want := range map[string]int32{"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536,
 		"a-little-bit-longer-string": -1486304829, "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971, "abc": 479470107} {
@@ -376,6 +400,7 @@ func TestKeyChoosesPartition(t *testing.T) {
 }
 
 func TestOnce(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.write("a.log", "one\ntwo\nno newline")
 	r.write("a.log.1", "three\n")
@@ -391,11 +416,14 @@ func TestOnce(t *testing.T) {
 }
 
 func TestWaitsForTheBrokers(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, plainPipeline)
 	r.store.down = errors.New("dial tcp 127.0.0.1:9092: connection refused")
 	r.write("a.log", "one\n")
 	r.start()
-	r.eventually("it is said", func() bool { return strings.Contains(r.log.String(), "connection refused") })
+	r.eventually("it is said", func() bool {
+		return strings.Contains(r.log.String(), "connection refused") && r.account().FilesFollowed == 1
+	})
 	if err := r.agent.Ready(); err == nil {
 		t.Error("ready without a broker")
 	}
@@ -408,6 +436,7 @@ func TestWaitsForTheBrokers(t *testing.T) {
 }
 
 func TestMissingDirectoryHeals(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, strings.ReplaceAll(plainPipeline, "DIR/*.log*", "DIR/later/*.log"))
 	r.start()
 	r.eventually("it is said", func() bool { return strings.Contains(r.log.String(), r.path("later")) })
@@ -429,6 +458,7 @@ func TestMissingDirectoryHeals(t *testing.T) {
 }
 
 func TestUnreadableFileHeals(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() == 0 {
 		t.Skip("root may read everything")
 	}

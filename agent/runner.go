@@ -30,6 +30,10 @@ const (
 	// stalledAfter is how long the oldest line may be unacknowledged before
 	// that is said and the topic is looked at again.
 	stalledAfter = 15 * time.Second
+	// catchUpLagBytes is the lag above which a pipeline is catching up, and
+	// caughtUpLagBytes that below which it no longer is.
+	catchUpLagBytes  = 64 << 20
+	caughtUpLagBytes = 16 << 20
 	// recordOverheadBytes is what a record takes in a batch beside key and
 	// value: headers and lengths.
 	recordOverheadBytes = 4 << 10
@@ -64,21 +68,24 @@ type runner struct {
 	atEnd    map[tail.ID]bool  // present at the very first start with start_at: end, not begun yet
 	said     map[string]string // trouble by place, so that it is said once
 
-	hinted       bool // the hints have something to take
-	scanned      bool // once
-	firstStart   bool // no checkpoint knew this pipeline
-	nextScan     time.Time
-	scanWanted   bool // as soon as the share of scans allows
-	scanSoon     bool // after one scan interval, whatever the last scan took
-	lastScanTook time.Duration
-	handles      int
-	nextStall    time.Time
+	hinted        bool // the hints have something to take
+	scanned       bool // once
+	firstStart    bool // no checkpoint knew this pipeline
+	nextScan      time.Time
+	scanWanted    bool          // as soon as the share of scans allows
+	scanSoon      bool          // after one scan interval, whatever the last scan took
+	scanTook      time.Duration // the last scan
+	shortScanTook time.Duration // the shorter of the last two
+	unseen        bool          // the last scan could not look everywhere
+	handles       int
+	nextStall     time.Time
 
 	helpers  sync.WaitGroup // goroutines of run
 	wake     chan struct{}  // holds a token when the loop should look again
 	prepared chan prepared  // the topics, once
 
 	produceErrors atomic.Int64
+	catchingUp    atomic.Bool // the files hold much that is not delivered
 
 	// stepping is held for each step: a checkpoint is taken between two of
 	// them, where a content that moves from one file to another is in one.
@@ -231,7 +238,7 @@ func (r *runner) scanDue() time.Time {
 	if !r.scanWanted {
 		return r.nextScan
 	}
-	asked := r.nextScan.Add(-r.scanPause()).Add(r.lastScanTook * hintedScanShare)
+	asked := r.nextScan.Add(-r.scanPause()).Add(r.shortScanTook * hintedScanShare)
 	if asked.Before(r.nextScan) {
 		return asked
 	}
@@ -241,10 +248,10 @@ func (r *runner) scanDue() time.Time {
 // scanPause is the time between two scans that nothing asked for.
 func (r *runner) scanPause() time.Duration {
 	longest := scanIntervalMaxUnwatched
-	if r.hints.Complete() {
+	if r.hints.Complete() && !r.unseen {
 		longest = scanIntervalMax
 	}
-	return max(r.cfg.ScanInterval, min(r.lastScanTook*scanShare, longest))
+	return max(r.cfg.ScanInterval, min(r.shortScanTook*scanShare, longest))
 }
 
 // dueAt is when the loop must look again if nothing else happens.

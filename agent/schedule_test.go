@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	schedules = flag.Int("schedules", 0, "random schedules to run; 0 means 400, and 100 with -short")
+	schedules = flag.Int("schedules", 0, "random schedules to run; 0 means 400, and 40 with -short")
 	seedFlag  = flag.Uint64("seed", 0, "run this one schedule")
 	traceFlag = flag.Bool("trace", false, "print what schedules do")
 )
@@ -37,10 +37,11 @@ func TestRandomSchedules(t *testing.T) {
 		runSchedule(t, *seedFlag)
 		return
 	}
+	t.Parallel()
 	n := *schedules
 	switch {
 	case n == 0 && testing.Short():
-		n = 100
+		n = 40
 	case n == 0:
 		n = 400
 	}

@@ -27,8 +27,7 @@ type worker struct {
 	chain  *pipelines.Chain // nil when there is no stage
 	key    *pipelines.Expression
 	labels []producer.Header
-	values []pipelines.Value // of the labels
-	plain  bool              // lines go as they are, with headers shared by the file
+	plain  bool // lines go as they are, with headers shared by the file
 
 	begun bool
 	topic producer.Topic
@@ -36,7 +35,6 @@ type worker struct {
 
 	event pipelines.Event
 	meta  []pipelines.Header // of the file at hand
-	of    *source            // whose meta it is
 }
 
 func newWorker(p *pipelines.Pipeline, host string) (*worker, error) {
@@ -53,7 +51,6 @@ func newWorker(p *pipelines.Pipeline, host string) (*worker, error) {
 	}
 	for _, l := range p.Collect.Labels {
 		w.labels = append(w.labels, header(l.Name, l.Value))
-		w.values = append(w.values, pipelines.StringOf(l.Value))
 	}
 	w.plain = w.chain == nil && w.key == nil && !p.Collect.File.Identity
 	return w, nil
@@ -108,20 +105,22 @@ func (w *worker) sendPlain(s *source, c *chunk) {
 
 // sendEach takes every line through stages, key and headers of its own.
 func (w *worker) sendEach(s *source, c *chunk, now time.Time) {
-	if w.of != s {
-		w.of, w.meta = s, metaOf(s.headers)
-	}
+	w.meta = w.metaOf(s)
 	for i := range c.lines.Lines {
 		l := &c.lines.Lines[i]
 		w.sendLine(s, c, uint32(i), l, now)
 	}
-	w.of = nil // headers change with the file's generation
 }
 
-func metaOf(headers []producer.Header) []pipelines.Header {
-	out := make([]pipelines.Header, len(headers))
-	for i, h := range headers {
-		out[i] = pipelines.Header(h)
+// metaOf is what stages and keys may know of a file's lines. Host and path are
+// there whether they are sent or not.
+func (w *worker) metaOf(s *source) []pipelines.Header {
+	out := w.meta[:0]
+	if !w.pipe.Collect.File.Headers {
+		out = append(out, pipelines.Header(header(headerHost, w.host)), pipelines.Header(header(headerPath, s.track.path)))
+	}
+	for _, h := range s.headers {
+		out = append(out, pipelines.Header(h))
 	}
 	return out
 }
@@ -150,7 +149,6 @@ func (w *worker) sendLine(s *source, c *chunk, i uint32, l *tail.Line, now time.
 	}
 	r := producer.Record{Topic: w.pipe.Topic.Name, Partition: s.partition, Tag: i, Value: raw}
 	if e.Parsed() {
-		w.label(e)
 		r.Value = c.json(e)
 	}
 	if r.Key = w.keyOf(c, e); r.Key != nil {
@@ -166,15 +164,6 @@ func reasonOf(res pipelines.Result) string {
 		return res.Err.Error()
 	}
 	return res.Reason
-}
-
-// label sets the labels that a parsed event has no field for.
-func (w *worker) label(e *pipelines.Event) {
-	for i := range w.labels {
-		if _, ok := e.Get(w.labels[i].Key); !ok {
-			e.Set(w.labels[i].Key, w.values[i])
-		}
-	}
 }
 
 // keyOf evaluates the key; nil means none. A key that cannot be worked out is

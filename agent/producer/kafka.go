@@ -65,8 +65,11 @@ type KafkaConfig struct {
 	// RecordBytesMax is the largest record to expect; 0 means no larger than a
 	// batch usually is.
 	RecordBytesMax int
-	// Compression is a codec by Kafka's name; "" and "auto" mean zstd.
+	// Compression is a codec by Kafka's name, or "auto" or "": zstd, and snappy
+	// while catching up, which costs a third of the CPU for larger batches.
 	Compression string
+	// CatchingUp is asked for every batch of "auto"; nil means never.
+	CatchingUp func() bool
 	// Linger is how long a batch that is not full waits; 0 means 2 ms.
 	Linger time.Duration
 	// Client are further options of the client: TLS, SASL, a dialer.
@@ -108,7 +111,7 @@ type Kafka struct {
 // NewKafka makes a producer. It does not connect: brokers that are down are
 // waited for by Prepare and Send.
 func NewKafka(log *slog.Logger, cfg KafkaConfig) (*Kafka, error) {
-	codec, err := codecOf(cfg.Compression)
+	compressor, err := compressorOf(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +123,7 @@ func NewKafka(log *slog.Logger, cfg KafkaConfig) (*Kafka, error) {
 		kgo.SeedBrokers(cfg.Brokers...),
 		kgo.ClientID(cfg.ClientID),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.ProducerBatchCompression(codec, kgo.NoCompression()),
+		kgo.WithCompressor(compressor),
 		kgo.ProducerLinger(cfg.Linger),
 		kgo.ProducerBatchMaxBytesFn(k.batchBytesMax),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -137,22 +140,6 @@ func NewKafka(log *slog.Logger, cfg KafkaConfig) (*Kafka, error) {
 	k.admin = kadm.NewClient(k.client)
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	return k, nil
-}
-
-func codecOf(name string) (kgo.CompressionCodec, error) {
-	switch name {
-	case "", "auto", "zstd":
-		return kgo.ZstdCompression(), nil
-	case "none":
-		return kgo.NoCompression(), nil
-	case "gzip":
-		return kgo.GzipCompression(), nil
-	case "snappy":
-		return kgo.SnappyCompression(), nil
-	case "lz4":
-		return kgo.Lz4Compression(), nil
-	}
-	return kgo.CompressionCodec{}, fmt.Errorf("unknown compression %q", name)
 }
 
 func backoff(attempt int) time.Duration {
