@@ -50,6 +50,7 @@ type store struct {
 	mu      sync.Mutex
 	records []stored
 	held    bool
+	discard bool // acknowledge and keep nothing
 	waiting []*producer.Chunk
 	down    error
 	refuse  func(*producer.Record) error
@@ -84,6 +85,9 @@ func (s *store) Send(c *producer.Chunk) {
 }
 
 func (s *store) take(c *producer.Chunk) {
+	if s.discard {
+		return
+	}
 	for i := range c.Records {
 		r := &c.Records[i]
 		r.Err = nil
@@ -400,17 +404,29 @@ func (r *rig) remove(name string) {
 // eventually waits for a condition on what a running agent does.
 func (r *rig) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	deadline := time.NewTimer(patience)
+	r.eventuallyOf(what, patience, ok)
+}
+
+func (r *rig) eventuallyOf(what string, limit time.Duration, ok func() bool) {
+	r.t.Helper()
+	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-deadline.C:
-			r.t.Fatalf("not in %s: %s; stored %d: %.2000q; account %+v", patience, what, r.store.count(), r.store.values(), r.agent.Accounts())
+			r.t.Fatalf("not in %s: %s; stored %d: %.2000q%s", limit, what, r.store.count(), r.store.values(), r.accounts())
 		case <-tick.C:
 		}
 	}
+}
+
+func (r *rig) accounts() string {
+	if r.agent == nil {
+		return ""
+	}
+	return fmt.Sprintf("; accounts %+v", r.agent.Accounts())
 }
 
 // steady says that something holds for a while.

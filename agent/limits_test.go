@@ -456,21 +456,3 @@ func TestMissingDirectoryHeals(t *testing.T) {
 	r.write("later/a.log", "two\n")
 	r.wants("one", "two")
 }
-
-func TestUnreadableFileHeals(t *testing.T) {
-	t.Parallel()
-	if os.Geteuid() == 0 {
-		t.Skip("root may read everything")
-	}
-	r := newRig(t, plainPipeline)
-	r.write("a.log", "one\n")
-	if err := os.Chmod(r.path("a.log"), 0); err != nil {
-		t.Fatal(err)
-	}
-	r.start()
-	r.eventually("it is said", func() bool { return strings.Contains(r.log.String(), "give this user read access") })
-	if err := os.Chmod(r.path("a.log"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r.wants("one")
-}
