@@ -152,8 +152,9 @@ type Config struct {
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 
-	// set names the properties that a configuration file gives.
-	set map[string]bool
+	// set names the properties that a configuration file gives, flags those of
+	// the command line.
+	set, flags map[string]bool
 }
 
 // Defaults of Config.

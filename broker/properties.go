@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -325,6 +326,23 @@ func (c *Config) setProperty(name, value string) (known bool, err error) {
 		return true, nil
 	}
 	return false, nil
+}
+
+// SetFlag sets a property from the command line, over what a file says.
+func (c *Config) SetFlag(name, value string) error {
+	known, err := c.setProperty(name, value)
+	switch {
+	case !known:
+		return fmt.Errorf("unknown property %q%s", name, suggestion(name))
+	case err != nil:
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	c.flags = maps.Clone(c.flags) // a Config is copied as a value
+	if c.flags == nil {
+		c.flags = map[string]bool{}
+	}
+	c.flags[name] = true
+	return nil
 }
 
 // PropertyNames are all names that a configuration file may have, sorted.

@@ -120,7 +120,7 @@ func TopicConfigs() []ConfigDef {
 		words(ConfigBoolean, "errors.deadletterqueue.group.enable", "false", nil,
 			"Whether share groups may use the topic for records that they could not process."),
 		number(ConfigLong, "file.delete.delay.ms", "60000", 0, maxInt64,
-			"How long a removed segment's file stays before it is deleted, in milliseconds.", same("log.segment.delete.delay.ms")),
+			"How long a removed segment's file stays before it is deleted, in milliseconds.", same("log.segment.delete.delay.ms")).effective(),
 		number(ConfigLong, "flush.messages", longMax, 1, maxInt64,
 			"After how many records the log is forced to disk. A partition with one in-sync replica is always forced before it acknowledges.",
 			same("log.flush.interval.messages")),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,7 @@ const brokerStopTimeout = 20 * time.Second
 
 func newBroker(c *common) *cobra.Command {
 	var file, data, listen, metrics string
+	var printConfig bool
 	cmd := &cobra.Command{
 		Use: "broker", Short: "Run a broker that speaks the Kafka protocol",
 		Long: "Runs a broker, as a service, until SIGTERM; then it drains. The configuration file is YAML with Kafka's property names; flags\n" +
@@ -30,6 +32,9 @@ func newBroker(c *common) *cobra.Command {
 			cfg, err := brokerConfig(file, data, listen)
 			if err != nil {
 				return errUsage{err}
+			}
+			if printConfig {
+				return cfg.Print(cmd.OutOrStdout())
 			}
 			reg := newRegistry()
 			b, err := startBroker(cmd.Context(), log, reg, cfg)
@@ -46,7 +51,8 @@ func newBroker(c *common) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&file, "config", "", "configuration file")
-	f.StringVar(&data, "data", "", "directory of the log [log.dirs]")
+	f.BoolVar(&printConfig, "print-config", false, "print the configuration as it would be in force, with the source of each value, and end")
+	f.StringVar(&data, "data", "", "directories of the log [log.dirs], comma-separated")
 	f.StringVar(&listen, "listen", "", "address to listen on [listeners], host:port, comma-separated")
 	f.StringVar(&metrics, "metrics", "127.0.0.1:9601", "address of /metrics, /healthz and /readyz; empty for none")
 	return cmd
@@ -58,11 +64,13 @@ func brokerConfig(file, data, listen string) (cfg broker.Config, err error) {
 			return cfg, err
 		}
 	}
-	if data != "" {
-		cfg.DataDir = data
-	}
-	if listen != "" {
-		cfg.Listen = splitAddrs(listen)
+	for property, value := range map[string]string{"log.dirs": data, "listeners": strings.Join(splitAddrs(listen), ",")} {
+		if value == "" {
+			continue
+		}
+		if err := cfg.SetFlag(property, value); err != nil {
+			return cfg, err
+		}
 	}
 	return cfg, nil
 }
