@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,12 @@ num.partitions: 6
 auto.create.topics.enable: false
 offsets.retention.minutes: 60
 group.initial.rebalance.delay.ms: 0
+group.consumer.session.timeout.ms: 30000
+group.consumer.heartbeat.interval.ms: 3000
+group.consumer.max.size: 9
+group.consumer.assignors: [range]
+group.consumer.assignment.interval.ms: 0
+group.consumer.migration.policy: DISABLED
 log.retention.hours: 24
 message.max.bytes: 2000000
 connections.max.idle.ms: 5000
@@ -41,6 +48,8 @@ connections.max.idle.ms: 5000
 	}
 	if cfg.NodeID != 3 || len(cfg.Listen) != 2 || cfg.Listen[1] != "127.0.0.1:9094" || cfg.DataDir != "/tmp/x" || cfg.NumPartitions != 6 ||
 		!cfg.NoAutoCreateTopics || cfg.OffsetsRetention != time.Hour || cfg.GroupInitialRebalanceDelay != -1 ||
+		cfg.ConsumerGroupSessionTimeout != 30*time.Second || cfg.ConsumerGroupHeartbeatInterval != 3*time.Second ||
+		cfg.ConsumerGroupMembersMax != 9 || !slices.Equal(cfg.ConsumerGroupAssignors, []string{"range"}) || cfg.ConsumerGroupAssignmentInterval != -1 ||
 		cfg.TopicDefaults["log.retention.hours"] != "24" || cfg.ConnectionIdleMax != 5*time.Second {
 		t.Errorf("%+v", cfg)
 	}
@@ -57,6 +66,8 @@ func TestEmptyConfigFile(t *testing.T) {
 func TestBadConfigFiles(t *testing.T) {
 	for _, test := range []struct{ src, want string }{
 		{"num.partition: 3\n", `f.yaml:1:1: unknown property "num.partition", did you mean "num.partitions"?`},
+		{"group.consumer.assignors: sticky\n", `f.yaml:1:27: group.consumer.assignors: there is no assignor "sticky"; there are uniform, range`},
+		{"group.consumer.migration.policy: upgrade\n", `f.yaml:1:34: group.consumer.migration.policy: "upgrade" is not supported; only "disabled" is`},
 		{"node.id: 1\nnum.partitions: many\n", `f.yaml:2:17: num.partitions: "many" is not a whole number`},
 		{"num.partitions: 0\n", `f.yaml:1:17: num.partitions: 0 is out of bounds`},
 		{"node.id: 1\nnode.id: 2\n", `f.yaml:2:1: `},

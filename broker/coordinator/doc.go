@@ -18,7 +18,10 @@
 //   - One writer: every input runs under the shard's mutex, one at a time, so the
 //     order of the log is the order of the decisions.
 //   - A Machine shows only what the high watermark has passed. It applies a Write
-//     in its Done, and Dones run in log order.
+//     in its Done, and Dones run in log order; or, where the next decision has to
+//     build on it, in its Appended, and then tells nobody before the Done.
+//   - Each timer fires in a pass of its own: what the one before it asked to be
+//     written is in the log, or was refused, when the next one decides.
 //   - Until the log is replayed up to its end as it was at the election, and the
 //     high watermark has passed that end, every input is refused with ErrLoading:
 //     a shard that knows only half of its log must not say "no offset".

@@ -132,10 +132,7 @@ func TestJavaConsumersOfTheNewProtocol(t *testing.T) {
 	cfg.OffsetsPartitions = 1
 	n := startNode(t, cfg)
 	n.fill(t, "t", 1000)
-	cl := n.client(t)
-	if err := cl.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	cl := n.pinged(t)
 	a, outA := launch(t, consoleConsumer(t, n, "g"))
 	_, outB := launch(t, consoleConsumer(t, n, "g"))
 	eventually(t, "shared", func() bool {
@@ -179,6 +176,44 @@ func TestJavaConsumersOfTheNewProtocol(t *testing.T) {
 			break
 		}
 	}
+}
+
+// The Go client, with an assignor of the broker's.
+func TestGoConsumersOfTheNewProtocol(t *testing.T) {
+	n := startNode(t, consumerConfig(t))
+	n.fill(t, "t", 3000)
+	c := newConsumers(t)
+	var network cut
+	balance := []kgo.Opt{kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer())} // sticky asks for uniform
+	c.start(n, "a", "g", "t", balance...)
+	c.start(n, "b", "g", "t", balance...)
+	c.start(n, "c", "g", "t", append(balance, kgo.Dialer(network.dial))...)
+	t.Cleanup(network.heal)
+	c.await("all of the first", func() bool { return c.balanced("a", "b", "c") && len(c.seen) == 3000 })
+	network.kill()
+	c.end["c"]()
+	n.produce(t, n.client(t), "t", 3000, 4000)
+	c.await("all of the second", func() bool { return c.balanced("a", "b") && len(c.seen) == 4000 })
+	if g := describeConsumers(t, n.pinged(t), "g"); len(g.Members) != 2 || g.AssignorName != "uniform" {
+		t.Errorf("%+v", g)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for v, times := range c.seen {
+		if times != 1 {
+			t.Errorf("%s was read and committed %d times", v, times)
+		}
+	}
+}
+
+// pinged is a client that knows the broker.
+func (n *node) pinged(t *testing.T) *kgo.Client {
+	t.Helper()
+	cl := n.client(t)
+	if err := cl.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return cl
 }
 
 // What Kafka's tool does with a group whose members have gone, and with the two types of groups.
@@ -262,10 +297,7 @@ func TestLibrdkafkaConsumersOfTheNewProtocol(t *testing.T) {
 	}
 	n := startNode(t, consumerConfig(t))
 	admin := n.fill(t, "t", 600)
-	cl := n.client(t)
-	if err := cl.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	cl := n.pinged(t)
 	for round, total := range []int{400, 200} { // the second goes on where the first was
 		out := run(t, reader(t, n, "g", "t", total))
 		if got := len(strings.Fields(out)); got != total {

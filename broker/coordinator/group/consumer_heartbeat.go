@@ -237,11 +237,12 @@ func memberGone(group, id string) []consumerEntry {
 // updateRegexes stores what the regular expressions match now, and says whether that is new.
 func (d *heartbeatDraft) updateRegexes() (changed bool) {
 	group := d.req.Group
+	d.resolved, d.plan.resolved = d.resolve(d.now)
 	if old := d.before.regex; old != "" && old != d.changed.regex && d.regexUsers(old) <= 1 && d.regexes[old] != nil {
 		d.add(regexEntry{entryOf[resolvedRegex]{group: group, name: old}})
+		delete(d.resolved, old)
 		changed = true
 	}
-	d.resolved, d.plan.resolved = d.resolve(d.now)
 	for _, pattern := range sortedKeys(d.resolved) {
 		d.add(regexEntry{entryOf[resolvedRegex]{group, pattern, d.resolved[pattern]}})
 		changed = true
@@ -300,15 +301,11 @@ func (d *heartbeatDraft) mayAssign() bool {
 
 // reconcile brings the member closer to its target.
 func (d *heartbeatDraft) reconcile() {
-	subscribed := make(map[cluster.TopicID]bool)
-	for _, t := range d.topicsOf(d.changed) {
-		subscribed[t.ID] = true
-	}
 	r := reconciliation{
 		member: d.changed, targetEpoch: d.newTargetEpoch, target: d.memberTarget,
 		owned: d.owned, ownedKnown: d.owned != nil,
 		subscriptionChanged: !d.changed.sameSubscription(d.before),
-		subscribed:          func(topic cluster.TopicID) bool { return subscribed[topic] },
+		subscribed:          func(topic cluster.TopicID) bool { return d.subscribed(d.changed, topic) },
 		free: func(tp topicPartition) bool {
 			owner := d.owners[tp]
 			return owner == "" || owner == d.changed.id || owner == d.removed

@@ -69,6 +69,23 @@ func (v *view) topicsOf(mem *consumerMember) []*cluster.Topic {
 	return all
 }
 
+// subscribed says whether a topic exists and a member subscribes to it.
+func (v *view) subscribed(mem *consumerMember, id cluster.TopicID) bool {
+	t := v.image.TopicByID(id)
+	if t == nil {
+		return false
+	}
+	if _, found := slices.BinarySearch(mem.topics, t.Name); found {
+		return true
+	}
+	r := v.regex(mem.regex)
+	if mem.regex == "" || r == nil {
+		return false
+	}
+	_, found := slices.BinarySearch(r.topics, t.Name)
+	return found
+}
+
 // topicsHash tells apart what the group's target is made for: the topics that are subscribed to and
 // exist, and how many partitions they have. 0 stands for none. Its value means something to this
 // broker only: after a change of broker software there is one more epoch, no more.
@@ -94,22 +111,26 @@ func (v *view) topicsHash() int64 {
 
 // resolve matches the regular expressions that need it against the topics there are: one that is
 // new at once, all of them when topics have changed since the last time and that is a while ago. It
-// returns those whose result is another than before, and whether all were looked at.
+// returns those whose result is another than before, and whether all were looked at. That a heartbeat
+// costs no look at every member matters: there are many of both.
 func (v *view) resolve(now time.Time) (entries map[string]*resolvedRegex, all bool) {
 	all = v.regexSeen != v.image && !now.Before(v.regexAt.Add(regexRefreshMin))
 	entries = make(map[string]*resolvedRegex)
-	looked := make(map[string]bool)
-	v.each(func(mem *consumerMember) {
-		known := v.regexes[mem.regex]
-		if mem.regex == "" || known != nil && !all || looked[mem.regex] {
-			return
+	look := func(pattern string) {
+		topics := matching(v.image, pattern)
+		if known := v.regexes[pattern]; known == nil || !slices.Equal(known.topics, topics) {
+			entries[pattern] = &resolvedRegex{topics: topics, timestamp: now.UnixMilli()}
 		}
-		looked[mem.regex] = true
-		topics := matching(v.image, mem.regex)
-		if known == nil || !slices.Equal(known.topics, topics) {
-			entries[mem.regex] = &resolvedRegex{topics: topics, timestamp: now.UnixMilli()}
+	}
+	isNew := v.changed.regex != "" && v.regexes[v.changed.regex] == nil
+	if isNew {
+		look(v.changed.regex)
+	}
+	if all {
+		for pattern := range v.regexes {
+			look(pattern)
 		}
-	})
+	}
 	return entries, all
 }
 

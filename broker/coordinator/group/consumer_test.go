@@ -298,6 +298,49 @@ func TestConsumerChangesSubscription(t *testing.T) {
 	f.wantConsumerReplay()
 }
 
+// What a member no longer subscribes to is taken from it also while there is no new target yet.
+func TestConsumerChangesSubscriptionBeforeTheTarget(t *testing.T) {
+	f := newConsumerFixture(t, Config{ConsumerAssignmentInterval: time.Minute})
+	f.topic("u", 2)
+	f.topic("w", 1)
+	a := f.consumer("a", "t", "u", "w")
+	a.mustBeat()
+	a.slow = true
+	subscribe := func(topics ...string) {
+		req := a.request()
+		req.Topics = topics
+		resp := f.heartbeat(req).get()
+		f.wantErr("heartbeat", resp.Err, nil)
+		a.take(resp)
+	}
+	subscribe("u", "w")
+	a.wantHas("u[0 1] w[0]")
+	f.wantGroup("g", "Assigning", 2, 1, 1)
+	subscribe("u") // it has not yet given up the first
+	a.wantHas("u[0 1]")
+	if mem := f.describeConsumer("g").Members[0]; mem.Epoch != 1 {
+		t.Errorf("member epoch %d", mem.Epoch)
+	}
+	f.wantConsumerReplay()
+	a.revoke()
+	a.mustBeat()
+	a.wantHas("u[0 1]")
+	f.clock.advance(30 * time.Second)
+	a.mustBeat()
+	f.clock.advance(30 * time.Second)
+	a.mustBeat()
+	f.wantGroup("g", "Stable", 3, 3, 1)
+
+	// One that has given up what it does not want before it says so does not wait for anything.
+	f.clock.advance(time.Second)
+	req := a.request()
+	req.Topics, req.Owned = []string{}, []TopicPartitions{}
+	if resp := f.heartbeat(req).get(); resp.Err != nil || !resp.Assigned || len(resp.Assignment) != 0 {
+		t.Errorf("%+v", resp)
+	}
+	f.wantConsumerReplay()
+}
+
 func TestConsumerRegex(t *testing.T) {
 	f := newConsumerFixture(t, Config{})
 	f.topic("xa", 1)

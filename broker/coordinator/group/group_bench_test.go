@@ -74,3 +74,57 @@ func BenchmarkReplay(b *testing.B) {
 	}
 	b.ReportMetric(float64(log.end)*float64(b.N)/b.Elapsed().Seconds(), "records/s")
 }
+
+// BenchmarkConsumerHeartbeat is one heartbeat of the consumer protocol that changes nothing, in a
+// group of so many members.
+func BenchmarkConsumerHeartbeat(b *testing.B) {
+	for _, members := range []int{10, 1000} {
+		b.Run(fmt.Sprint("members=", members), func(b *testing.B) {
+			f, all := consumersOf(b, members)
+			f.settle(all...)
+			reqs := make([]ConsumerHeartbeat, members)
+			for i, c := range all {
+				reqs[i] = c.request()
+				reqs[i].Owned = nil
+			}
+			refused := 0
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				f.c.ConsumerHeartbeat(reqs[i%members], func(r ConsumerHeartbeatResponse) {
+					if r.Err != nil {
+						refused++
+					}
+				})
+			}
+			if refused > 0 {
+				b.Fatalf("%d heartbeats refused", refused)
+			}
+		})
+	}
+}
+
+// BenchmarkConsumerRebalance is a group of so many members from the first heartbeat of one more to
+// the last one's of the rest, with ten partitions for each member.
+func BenchmarkConsumerRebalance(b *testing.B) {
+	for _, members := range []int{10, 1000} {
+		b.Run(fmt.Sprint("members=", members), func(b *testing.B) {
+			f, all := consumersOf(b, members)
+			f.settle(all...)
+			for b.Loop() {
+				more := f.consumer("more", "big")
+				f.settle(append(all, more)...)
+				more.leave(leaveEpoch)
+				f.settle(all...)
+			}
+		})
+	}
+}
+
+func consumersOf(b *testing.B, members int) (f *consumerFixture, all []*consumer) {
+	f = newConsumerFixture(b, Config{ConsumerSessionTimeout: time.Hour, ConsumerAssignmentInterval: time.Second})
+	f.topic("big", members*10)
+	for i := range members {
+		all = append(all, f.consumer(fmt.Sprintf("m%04d", i), "big"))
+	}
+	return f, all
+}

@@ -301,7 +301,7 @@ func TestTopicDeletedWhileLoading(t *testing.T) {
 
 // Requests come from many goroutines, while leaderships come and go: everyone gets one answer.
 func TestConcurrentUse(t *testing.T) {
-	f := newFixture(t, Config{})
+	f := newConsumerFixture(t, Config{})
 	f.c.clock = coordinator.SystemClock{}
 	var work sync.WaitGroup
 	var answers, asked [8]int
@@ -311,7 +311,13 @@ func TestConcurrentUse(t *testing.T) {
 			for i := range 300 {
 				asked[w]++
 				done := make(chan struct{})
-				switch i % 5 {
+				switch i % 7 {
+				case 5:
+					req := f.consumer(fmt.Sprint("m", w, i), "t").request()
+					req.Group = fmt.Sprint("c", w%2)
+					f.c.ConsumerHeartbeat(req, func(ConsumerHeartbeatResponse) { close(done) })
+				case 6:
+					f.c.DescribeConsumer(fmt.Sprint("c", w%2), func(ConsumerDescription, error) { close(done) })
 				case 0:
 					f.c.Join(joinRequest(group), func(JoinResponse) { close(done) })
 				case 1:
@@ -330,7 +336,8 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	work.Go(func() {
 		for epoch := range int32(50) {
-			f.c.Elect(0, epoch+10, f.log.prefix(f.log.end))
+			_, end, _ := f.log.Bounds()
+			f.c.Elect(0, epoch+10, f.log.prefix(end))
 			f.c.Views()
 			if epoch%7 == 0 {
 				f.c.Resign(0, epoch+10)
