@@ -20,6 +20,13 @@
 // answered; what waits for the disk is synced and answered; groups resign; the
 // logs are closed; checkpoints are written, and last the mark of a clean stop.
 //
+// # In the background
+//
+// One goroutine runs the steps: closing old segments, retention, checkpoints,
+// forgetting idle producers, opening again what was offline. log.flush.threads
+// sync logs when something waits for it, log.cleaner.threads compact those of
+// compacted topics.
+//
 // # Locks
 //
 // The controller's lock comes first: changes of the image run under it, and

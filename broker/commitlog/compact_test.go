@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"sort"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +25,7 @@ type keyedRecord struct {
 	pid        int64
 	sequence   int32 // of its batch's last record
 	appended   time.Time
+	timestamp  int64
 }
 
 // compactModel is everything that was appended to a compacted log.
@@ -40,6 +43,7 @@ type compactModel struct {
 	// dirty is the offset from which on nothing can have been compacted.
 	dirty  int64
 	serial int
+	skew   int64 // of timestamps against the clock, in ms
 }
 
 func (m *compactModel) end() int64 { return int64(len(m.all)) }
@@ -66,7 +70,7 @@ func (m *compactModel) appendBatch(t testing.TB, pid int64, codec record.Codec, 
 	var words []string
 	var records []keyedRecord
 	for i, k := range keys {
-		r := keyedRecord{offset: m.end() + int64(i), key: strings.ToLower(k), pid: pid, appended: m.now}
+		r := keyedRecord{offset: m.end() + int64(i), key: strings.ToLower(k), pid: pid, appended: m.now, timestamp: m.now.UnixMilli() + m.skew}
 		r.sequence = opts.BaseSequence + int32(len(keys)) - 1
 		if k == r.key {
 			r.value = fmt.Sprint(m.serial)
@@ -75,7 +79,7 @@ func (m *compactModel) appendBatch(t testing.TB, pid int64, codec record.Codec, 
 		words = append(words, r.key+"="+r.value)
 		records = append(records, r)
 	}
-	out, err := m.log.Append(buildKeyed(t, opts, m.now.UnixMilli(), words...), 0, m.now)
+	out, err := m.log.Append(buildKeyed(t, opts, m.now.UnixMilli()+m.skew, words...), 0, m.now)
 	if err != nil {
 		return err
 	}
@@ -112,6 +116,7 @@ func (m *compactModel) check(t testing.TB) {
 		t.Fatalf("log has %d-%d, want %d-%d", m.log.StartOffset(), m.log.EndOffset(), m.start, m.end())
 	}
 	got := m.read(t)
+	m.checkTimes(t, got)
 	gone := map[string]bool{} // keys whose newest record is not there
 	for i := m.end() - 1; i >= m.start; i-- {
 		r := m.all[i]
@@ -138,6 +143,39 @@ func (m *compactModel) check(t testing.TB) {
 		t.Fatalf("more than was appended: %v", got)
 	}
 	m.checkProducers(t)
+}
+
+// checkTimes looks for timestamps among the records that are there.
+func (m *compactModel) checkTimes(t testing.TB, got map[int64]string) {
+	t.Helper()
+	newest, newestAt := int64(-1), noOffset
+	first := map[int64]int64{} // by timestamp asked for
+	asked := []int64{0, testTime.UnixMilli() + 500, m.now.UnixMilli() - 700, m.now.UnixMilli() - 100, m.now.UnixMilli() + 1000}
+	for i := m.start; i < m.end(); i++ {
+		if _, there := got[i]; !there {
+			continue
+		}
+		ts := m.all[i].timestamp
+		if ts > newest {
+			newest, newestAt = ts, i
+		}
+		for _, ms := range asked {
+			if _, found := first[ms]; !found && ts >= ms {
+				first[ms] = i
+			}
+		}
+	}
+	for _, ms := range asked {
+		want, some := first[ms]
+		offset, _, _, ok, err := m.log.OffsetForTimestamp(ms, m.end())
+		if err != nil || ok != some || ok && offset != want {
+			t.Fatalf("timestamp %d: offset %d %v %v, want %d %v", ms, offset, ok, err, want, some)
+		}
+	}
+	offset, ts, _, ok, err := m.log.MaxTimestamp(m.end())
+	if err != nil || ok != (newestAt >= 0) || ok && (ts != newest || m.all[offset].timestamp != newest || got[offset] != m.all[offset].value) {
+		t.Fatalf("largest timestamp %d at %d %v %v, want %d at %d", ts, offset, ok, err, newest, newestAt)
+	}
 }
 
 func (m *compactModel) newer(r keyedRecord) bool {
@@ -373,6 +411,7 @@ func TestCompactionModel(t *testing.T) {
 		key := rapid.SampledFrom(strings.Split("a b c d e f A B C aa bb AA", " "))
 		appendSome := func(t *rapid.T) {
 			keys := rapid.SliceOfN(key, 1, 5).Draw(t, "keys")
+			m.skew = rapid.Int64Range(-1000, 1000).Draw(t, "skew")
 			codec := record.Codec(rapid.SampledFrom([]int{0, 0, 4}).Draw(t, "codec"))
 			if err := m.appendBatch(tb, rapid.Int64Range(-1, 2).Draw(t, "producer"), codec, keys...); err != nil {
 				t.Fatal(err)
@@ -520,6 +559,227 @@ func (m *compactModel) fullClean(t *rapid.T) {
 	_, err := m.cleaner(t).Clean(m.log, upTo, m.now)
 	f.clear()
 	if err != nil && !errors.Is(err, ErrNoSpace) {
+		t.Fatal(err)
+	}
+}
+
+// batchesOf are the batches of a log, with their records.
+func batchesOf(t *testing.T, l *Log) (out []string) {
+	t.Helper()
+	for offset := l.StartOffset(); offset < l.EndOffset(); {
+		r, err := l.Read(offset, 0, l.EndOffset(), true)
+		if err != nil || r.Len == 0 {
+			t.Fatal(r.Len, err)
+		}
+		b := make(record.Batch, r.Len)
+		if _, err := r.File.ReadAt(b, r.Pos); err != nil {
+			t.Fatal(err)
+		}
+		r.Release()
+		line := fmt.Sprintf("%d-%d", b.BaseOffset(), b.LastOffset())
+		if err := b.Each(nil, func(r *record.Record) error {
+			line += fmt.Sprintf(" %s=%s", r.Key, r.Value)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		out, offset = append(out, line), b.LastOffset()+1
+	}
+	return out
+}
+
+// TestCompactionOfTransactions leaves control batches as they are. Records of
+// transactions, which may have been aborted, make no older ones go, and their
+// tombstones stay; newer records outside make them go.
+func TestCompactionOfTransactions(t *testing.T) {
+	l, _ := openTest(t, t.TempDir()+"/t-0", Config{SegmentBytes: 2000, Compact: true, SegmentAge: time.Second}, OpenOptions{})
+	add := func(opts record.BuildOptions, words ...string) {
+		t.Helper()
+		opts.Idempotent = opts.Transactional
+		if opts.Transactional {
+			opts.ProducerID, opts.BaseSequence = 9, int32(l.EndOffset())
+			if known := l.ActiveProducers(); len(known) > 0 {
+				opts.BaseSequence = known[0].LastSequence + 1
+			}
+		}
+		if _, err := l.Append(buildKeyed(t, opts, testTime.UnixMilli(), words...), 0, testTime); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tx, marker := record.BuildOptions{Transactional: true}, record.BuildOptions{Transactional: true, Control: true}
+	add(record.BuildOptions{}, "a=1", "b=1", "c=1", "d=1")
+	add(tx, "a=2", "b=", "c=2")
+	add(marker, "abort=1")
+	add(record.BuildOptions{}, "c=3", "d=")
+	add(marker, "abort=1")
+	add(tx, "e=1")
+	if rolled, err := l.RollIfDue(testTime.Add(2 * time.Second)); !rolled || err != nil {
+		t.Fatal(rolled, err)
+	}
+	if _, err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		now := testTime.Add(time.Hour)
+		l.mu.Lock()
+		l.cleanedTo = 0 // once more from the start
+		l.mu.Unlock()
+		if _, err := NewCleaner(CleanerConfig{}).Clean(l, l.EndOffset(), now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "[0-3 a=1 b=1 4-6 a=2 b= 7-7 abort=1 8-9 c=3 10-10 abort=1 11-11 e=1]"
+	if got := fmt.Sprint(batchesOf(t, l)); got != want {
+		t.Fatalf("%s, want %s", got, want)
+	}
+}
+
+// TestCompactionOfDamage finds a batch that cannot be right: it says so and
+// changes nothing.
+func TestCompactionOfDamage(t *testing.T) {
+	m := makeCompactable(t)
+	segment := m.log.Segments()[3]
+	path := scriptPath(fmt.Sprint(segment.BaseOffset, ".log"))
+	data, err := readFile(m.fs, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)-1] ^= 1
+	if err := writeSynced(m.fs, path, data); err != nil {
+		t.Fatal(err)
+	}
+	var corrupt *CorruptionError
+	if _, err := NewCleaner(CleanerConfig{}).Clean(m.log, m.end(), m.now); !errors.As(err, &corrupt) || corrupt.Path != path {
+		t.Fatal(err)
+	}
+	data[len(data)-1] ^= 1
+	if err := writeSynced(m.fs, path, data); err != nil {
+		t.Fatal(err)
+	}
+	m.check(t)
+	m.checkNoLeftOvers(t)
+}
+
+// TestCompactionStops closes, deletes or truncates a log, or lets retention take
+// its segments, while it is compacted.
+func TestCompactionStops(t *testing.T) {
+	for name, change := range map[string]func(*compactModel) error{
+		"close":    func(m *compactModel) error { return m.log.Close() },
+		"delete":   func(m *compactModel) error { return m.log.Delete() },
+		"truncate": func(m *compactModel) error { return m.log.TruncateTo(45, m.now) },
+		"retain": func(m *compactModel) error {
+			if err := m.log.SetStartOffset(m.end()); err != nil {
+				return err
+			}
+			_, err := m.log.Retain(m.now, m.end())
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := makeCompactable(t)
+			changed := make(chan error, 1)
+			begun := false
+			_, err := NewCleaner(CleanerConfig{Pace: func(int) error {
+				if begun {
+					return nil
+				}
+				begun = true
+				go func() { changed <- change(m) }()
+				if name == "truncate" || name == "retain" {
+					err := <-changed
+					changed <- err
+					return err
+				}
+				for !m.log.stopCleaning.Load() {
+					runtime.Gosched()
+				}
+				return nil
+			}}).Clean(m.log, m.end(), m.now)
+			if changeErr := <-changed; changeErr != nil || !errors.Is(err, ErrCleaningStopped) {
+				t.Fatalf("%v, %v", changeErr, err)
+			}
+			if name != "delete" {
+				m.checkNoLeftOvers(t)
+			}
+			if name == "truncate" {
+				m.lost(m.log.EndOffset())
+				m.check(t)
+			}
+		})
+	}
+}
+
+// TestParallelCompaction appends, reads, flushes and looks up times while the
+// log is compacted and removed segments go; it is for the race detector too.
+func TestParallelCompaction(t *testing.T) {
+	const records = 3000
+	cfg := Config{SegmentBytes: 4000, IndexIntervalBytes: 200, Compact: true, DeleteDelay: -1}
+	l, _ := openTest(t, t.TempDir()+"/t-0", cfg, OpenOptions{Files: NewFileCache(4)})
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	until := func(fn func() error) {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if err := fn(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		defer close(done)
+		for i := range records {
+			if _, err := l.Append(buildKeyed(t, record.BuildOptions{}, int64(i), fmt.Sprintf("k%d=%d", i%37, i)), 0, testTime); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 2 {
+		offset := int64(0)
+		until(func() (err error) {
+			if offset, err = followOnce(l, offset); offset == l.EndOffset() {
+				offset = 0
+			}
+			return err
+		})
+	}
+	until(func() error { _, err := l.Flush(); return err })
+	until(func() error { _, err := l.Checkpoint(); return err })
+	until(func() error { _, err := l.RemoveDeleted(testTime); return err })
+	until(func() error {
+		_, _, _, _, err := l.OffsetForTimestamp(l.EndOffset()/2, l.EndOffset())
+		return err
+	})
+	cleaner, rounds := NewCleaner(CleanerConfig{}), 0
+	until(func() error {
+		out, err := cleaner.Clean(l, l.EndOffset(), testTime)
+		if out.To > out.From {
+			rounds++
+		}
+		return err
+	})
+	wg.Wait()
+	newest := map[string]string{}
+	for _, b := range batchesOf(t, l) {
+		for _, word := range strings.Fields(b)[1:] {
+			key, value, _ := strings.Cut(word, "=")
+			newest[key] = value
+		}
+	}
+	for i := records - 37; i < records; i++ {
+		if key := fmt.Sprint("k", i%37); newest[key] != fmt.Sprint(i) {
+			t.Errorf("%s is %s, want %d", key, newest[key], i)
+		}
+	}
+	t.Logf("%d rounds, %d segments, %d bytes", rounds, len(l.Segments()), l.Size())
+	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -13,7 +13,8 @@
 //	            of the first batch that has it, less the segment's base
 //	.snapshot   the idempotent producers before that offset; see snapshot.go
 //
-// and leader-epoch-checkpoint and partition.metadata, in text. Both indexes are
+// and leader-epoch-checkpoint, partition.metadata and, once the log was compacted,
+// compaction-checkpoint, in text. Both indexes are
 // sparse: one entry each IndexIntervalBytes of data, none for a segment's first
 // batch; a closed segment's time index ends with its largest timestamp. Entries of
 // the active segment are written a page at a time, so after a kill the files lag
@@ -21,7 +22,8 @@
 //
 // What holds:
 //
-//   - Batches lie without a gap or overlap in offsets, leader epochs never fall,
+//   - Batches lie without an overlap in offsets, and without a gap from the offset
+//     in compaction-checkpoint on; leader epochs never fall,
 //     and a batch's epoch is in leader-epoch-checkpoint before the batch is in the log.
 //   - An append is one write at the end of the active segment. Readers see it
 //     only when it is complete; one that fails is cut off again.
@@ -38,10 +40,18 @@
 // and leader epoch. At the first that has not, the log is cut, with all
 // that follows. Missing or malformed indexes are made from the data, producers are
 // read from the newest good snapshot and the batches after it, and everything kept
-// is synced before it is served. Files ending in .deleted, .cleaned, .swap or .tmp
-// are left-overs and are removed, but for a .log.swap whose segment is gone: it
-// takes that one's place. After a clean stop only the end of the active segment is
-// looked at.
+// is synced before it is served. Files ending in .deleted, .cleaned or .tmp are
+// left-overs and are removed; a swap of segments that was under way is finished or
+// undone, as swap.go tells. After a clean stop only the end of the active segment
+// is looked at.
+//
+// Compaction, by a Cleaner, reads closed segments that lie below the high
+// watermark, on disk, and writes what stays into new ones: the newest record of
+// each key, at its offset, in a batch that keeps its first and last offset, its
+// sequences and its epoch. A batch without records stays where a producer's last
+// sequence, or the end of what was compacted, must be known. The active segment is
+// never compacted, so a log's end and the next sequences do not depend on what
+// compaction left.
 //
 // A failed write is undone and refused when the disk is full; any other failure of
 // storage, a failed sync above all, takes the log offline until it is opened again.

@@ -244,7 +244,7 @@ func (m *logModel) time(t *rapid.T) {
 			want = first
 		}
 		if b.timestamp > newest && b.last < upTo {
-			newest, newestAt = b.timestamp, b.base
+			newest, newestAt = b.timestamp, first
 		}
 	}
 	offset, _, _, ok, err := m.log.OffsetForTimestamp(ms, upTo)

@@ -106,7 +106,7 @@ func followOnce(l *Log, offset int64) (next int64, err error) {
 		if err == nil {
 			err = b.CheckCRC()
 		}
-		if err == nil && (b.BaseOffset() > offset || b.LastOffset() < offset) {
+		if err == nil && (b.BaseOffset() > offset && !l.Config().Compact || b.LastOffset() < offset) {
 			err = fmt.Errorf("batch %d-%d at offset %d", b.BaseOffset(), b.LastOffset(), offset)
 		}
 		if err != nil {

@@ -147,7 +147,7 @@ func (l *Log) MaxTimestamp(upTo int64) (offset, timestamp int64, epoch int32, ok
 	if newestAt == noOffset {
 		return noOffset, noOffset, -1, false, nil
 	}
-	found, err := l.firstWith(newest, newestAt, upTo)
+	found, err := l.firstWith(newest, newestAt, from, upTo)
 	if err != nil || found == nil {
 		return noOffset, noOffset, -1, false, err
 	}
@@ -156,28 +156,53 @@ func (l *Log) MaxTimestamp(upTo int64) (offset, timestamp int64, epoch int32, ok
 
 // maxWithin is the largest timestamp of a segment's batches between from and
 // the limit, with the last offset of the first batch that has it. The segment's
-// own maximum serves when it lies between; else the headers are read.
+// own maximum serves when all of it lies between; else the headers are read, and
+// the records of the batch that holds from.
 func (l *Log) maxWithin(s *segment, lim readLimits, from int64) (timestamp, offset int64, err error) {
 	if err := l.loadMaxTimestamp(s, l.rebuildIndexes); err != nil {
 		return 0, 0, err
 	}
 	timestamp, offset = l.segmentMax(s)
-	if offset == noOffset || offset >= from && offset < lim.upTo {
+	if offset == noOffset || s.base >= from && offset < lim.upTo {
 		return timestamp, offset, nil
 	}
 	timestamp, offset = record.NoTimestamp, noOffset
 	err = l.walkFrom(s, 0, lim.size, func(w *walker) (bool, error) {
 		last := w.header.LastOffset()
-		if ts := largestTimestamp(w.header); last >= from && last < lim.upTo && ts > timestamp {
+		if last < from || last >= lim.upTo {
+			return last < lim.upTo, nil
+		}
+		ts := largestTimestamp(w.header)
+		if w.header.BaseOffset() < from && ts > timestamp {
+			var err error
+			if ts, err = largestInBatch(w, from); err != nil {
+				return false, err
+			}
+		}
+		if ts > timestamp {
 			timestamp, offset = ts, last
 		}
-		return last < lim.upTo, nil
+		return true, nil
 	})
 	return timestamp, offset, err
 }
 
-// firstWith is the first record with a timestamp in the batch that holds an offset.
-func (l *Log) firstWith(ms, offset, upTo int64) (found *stampedRecord, err error) {
+// largestInBatch is the largest timestamp of the walker's batch's records from an
+// offset on.
+func largestInBatch(w *walker, from int64) (timestamp int64, err error) {
+	timestamp = record.NoTimestamp
+	_, err = findInBatch(w, func(r *record.Record) bool {
+		if r.Offset >= from {
+			timestamp = max(timestamp, r.Timestamp)
+		}
+		return false
+	})
+	return timestamp, err
+}
+
+// firstWith is the first record with a timestamp, from an offset on, in the batch
+// that holds another.
+func (l *Log) firstWith(ms, offset, from, upTo int64) (found *stampedRecord, err error) {
 	s, lim, err := l.reserveFrom(offset, upTo)
 	if err != nil || s == nil {
 		return nil, err
@@ -188,7 +213,7 @@ func (l *Log) firstWith(ms, offset, upTo int64) (found *stampedRecord, err error
 		return nil, err
 	}
 	err = l.walkFrom(s, pos, lim.size, func(w *walker) (bool, error) {
-		found, err = findInBatch(w, func(r *record.Record) bool { return r.Timestamp == ms })
+		found, err = findInBatch(w, func(r *record.Record) bool { return r.Timestamp == ms && r.Offset >= from })
 		return false, err
 	})
 	return found, err
