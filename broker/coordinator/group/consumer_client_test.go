@@ -164,11 +164,11 @@ func TestJavaConsumersOfTheNewProtocol(t *testing.T) {
 	dump := run(t, testenv.KafkaTool(t, "org.apache.kafka.tools.DumpLogSegments", "--offsets-decoder", "--deep-iteration", "--files",
 		filepath.Join(cfg.DataDir, "__consumer_offsets-0", "00000000000000000000.log")))
 	for _, want := range []string{
-		`{"type":"3","data":{"groupId":"g"}} payload: {"version":"0","data":{"epoch":1,"metadataHash":`,
+		`{"type":"3","data":{"groupId":"g"}} payload: {"version":"0","data":{"epoch":2,"metadataHash":`,
 		`{"type":"5","data":{"groupId":"g","memberId":"`, `"subscribedTopicNames":["t"]`, `"classicMemberMetadata":null`,
-		`{"type":"6","data":{"groupId":"g"}} payload: {"version":"0","data":{"assignmentEpoch":1,"assignmentTimestamp":`,
+		`{"type":"6","data":{"groupId":"g"}} payload: {"version":"0","data":{"assignmentEpoch":2,"assignmentTimestamp":`,
 		`{"type":"7","data":{"groupId":"g","memberId":"`, `"partitions":[0,1,2,3,4,5,6,7,8,9,10,11]`,
-		`{"type":"8","data":{"groupId":"g","memberId":"`, `"partitionsPendingRevocation":[{"topicId":`, `"assignmentEpochs":[1,`,
+		`{"type":"8","data":{"groupId":"g","memberId":"`, `"partitionsPendingRevocation":[{"topicId":`, `"assignmentEpochs":[2,`,
 		`payload: <DELETE>`,
 	} {
 		if !strings.Contains(dump, want) {
@@ -339,12 +339,12 @@ func TestEveryVersionOfTheNewProtocol(t *testing.T) {
 		join.RebalanceTimeoutMillis, join.SubscribedTopicNames = 1000, []string{"t"}
 		join.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
 		resp := ask(t, cl, join).(*kmsg.ConsumerGroupHeartbeatResponse)
-		if resp.ErrorCode != 0 || resp.MemberEpoch != 1 || resp.HeartbeatIntervalMillis != 300 || resp.Assignment == nil ||
+		if resp.ErrorCode != 0 || resp.MemberEpoch != 2 || resp.HeartbeatIntervalMillis != 300 || resp.Assignment == nil ||
 			len(resp.Assignment.Topics) != 1 || len(resp.Assignment.Topics[0].Partitions) != clientPartitions {
 			t.Errorf("heartbeat version %d: %+v", version, resp)
 		}
 		stay := kmsg.NewPtrConsumerGroupHeartbeatRequest()
-		stay.Version, stay.Group, stay.MemberID, stay.MemberEpoch = version, group, "m", 1
+		stay.Version, stay.Group, stay.MemberID, stay.MemberEpoch = version, group, "m", 2
 		if resp := ask(t, cl, stay).(*kmsg.ConsumerGroupHeartbeatResponse); resp.ErrorCode != 0 || resp.Assignment != nil {
 			t.Errorf("heartbeat version %d: %+v", version, resp)
 		}
@@ -366,7 +366,7 @@ func TestEveryVersionOfTheNewProtocol(t *testing.T) {
 
 	// The requests of offsets say their members' epochs in the versions that can.
 	for version := int16(8); version <= 10; version++ {
-		commit := &kmsg.OffsetCommitRequest{Version: version, Group: "g1", MemberID: "m", Generation: 2, Topics: topics}
+		commit := &kmsg.OffsetCommitRequest{Version: version, Group: "g1", MemberID: "m", Generation: 3, Topics: topics}
 		want := kerr.StaleMemberEpoch.Code
 		if version < 9 {
 			want = kerr.UnsupportedVersion.Code
@@ -375,7 +375,7 @@ func TestEveryVersionOfTheNewProtocol(t *testing.T) {
 			t.Errorf("commit version %d: %v", version, kerr.ErrorForCode(got))
 		}
 		member := "m"
-		fetch := &kmsg.OffsetFetchRequest{Version: version, Groups: []kmsg.OffsetFetchRequestGroup{{Group: "g1", MemberID: &member, MemberEpoch: 2}}}
+		fetch := &kmsg.OffsetFetchRequest{Version: version, Groups: []kmsg.OffsetFetchRequestGroup{{Group: "g1", MemberID: &member, MemberEpoch: 3}}}
 		want = kerr.StaleMemberEpoch.Code
 		if version < 9 {
 			want = 0 // the request does not say who asks

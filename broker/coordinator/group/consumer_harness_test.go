@@ -65,6 +65,7 @@ func (f *consumerFixture) describeConsumer(group string) ConsumerDescription {
 func (f *consumerFixture) wantGroup(group, state string, epoch, targetEpoch int32, members int) {
 	f.Helper()
 	d := f.describeConsumer(group)
+	epoch, targetEpoch = epoch+emptyEpoch, targetEpoch+emptyEpoch // they count from the first one of a group
 	if d.State != state || d.Epoch != epoch || d.TargetEpoch != targetEpoch || len(d.Members) != members {
 		f.Fatalf("group is %s, epoch %d, target %d, %d members; want %s, %d, %d, %d",
 			d.State, d.Epoch, d.TargetEpoch, len(d.Members), state, epoch, targetEpoch, members)

@@ -127,7 +127,7 @@ func (m *machine) consumerGroupFor(req ConsumerHeartbeat) (c *consumerGroup, cla
 		return nil, nil, fmt.Errorf("%w: group %s has members of the classic protocol; it can change to the consumer protocol when they have left",
 			ErrGroupNotFound, req.Group)
 	case req.Epoch != joinEpoch:
-		return nil, nil, ErrUnknownMember
+		return nil, nil, ErrGroupNotFound
 	}
 	return newConsumerGroup(), g, nil
 }

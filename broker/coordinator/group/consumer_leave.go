@@ -38,7 +38,7 @@ func (m *machine) leavingMember(req ConsumerHeartbeat) (*group, *consumerMember,
 	g := m.groups[req.Group]
 	switch {
 	case g == nil || g.consumer == nil:
-		return nil, nil, ErrUnknownMember
+		return nil, nil, ErrGroupNotFound
 	case g.state == dead:
 		return nil, nil, ErrUnavailable
 	}
@@ -62,7 +62,10 @@ func (m *machine) leavingMember(req ConsumerHeartbeat) (*group, *consumerMember,
 // goneForAWhile keeps a static member's partitions for it until its session ends.
 func goneForAWhile(group string, mem *consumerMember) consumerEntry {
 	next := *mem
-	next.epoch, next.revoking = leaveStaticEpoch, nil
+	next.epoch, next.assigned, next.revoking = leaveStaticEpoch, nil, nil
+	for tp := range mem.assigned.all() { // who comes back begins with an epoch of its own
+		next.assigned = next.assigned.with(tp.topic, tp.partition, joinEpoch)
+	}
 	return currentEntry{entryOf[consumerMember]{group, mem.id, &next}}
 }
 
@@ -83,7 +86,11 @@ func (c *consumerGroup) withoutMembers(group string, image *cluster.Image, ids .
 	if c.partitionMetadata {
 		entries = append(entries, partitionMetadataEntry{entryOf[struct{}]{group: group}})
 	}
-	return append(entries, epochEntry{entryOf[epochValue]{group, "", &epochValue{c.epoch + 1, v.topicsHash()}}})
+	entries = append(entries, epochEntry{entryOf[epochValue]{group, "", &epochValue{c.epoch + 1, v.topicsHash()}}})
+	if len(left.members) == 0 { // there is nothing to assign, and the next one to join waits for nothing
+		entries = append(entries, targetEpochEntry{entryOf[targetEpochValue]{group, "", &targetEpochValue{epoch: c.epoch + 1}}})
+	}
+	return entries
 }
 
 // groupGone are the records that end a group without members.
@@ -95,8 +102,5 @@ func (c *consumerGroup) groupGone(group string) (entries []consumerEntry) {
 	for _, pattern := range sortedKeys(c.regexes) {
 		entries = append(entries, regexEntry{entryOf[resolvedRegex]{group: group, name: pattern}})
 	}
-	if c.partitionMetadata {
-		entries = append(entries, partitionMetadataEntry{entryOf[struct{}]{group: group}})
-	}
-	return append(entries, epochEntry{entryOf[epochValue]{group: group}})
+	return append(entries, partitionMetadataEntry{entryOf[struct{}]{group: group}}, epochEntry{entryOf[epochValue]{group: group}})
 }

@@ -92,7 +92,7 @@ func (m *machine) becomeClassic(in step, g *group, req *JoinRequest) error {
 func (m *machine) describeConsumer(id string, in step, answer func(ConsumerDescription, error)) {
 	g := m.groups[id]
 	if g == nil || g.state == dead || g.consumer == nil {
-		in.out.Reply(func() { answer(ConsumerDescription{Group: id, State: dead.String()}, ErrGroupNotFound) })
+		in.out.Reply(func() { answer(ConsumerDescription{Group: id}, ErrGroupNotFound) })
 		return
 	}
 	c := g.consumer
@@ -105,7 +105,7 @@ func (m *machine) describeConsumer(id string, in step, answer func(ConsumerDescr
 		d.Members = append(d.Members, ConsumerMemberDescription{
 			ID: mem.id, InstanceID: mem.instanceID, RackID: mem.rackID, ClientID: mem.clientID, ClientHost: mem.clientHost,
 			Epoch: mem.epoch, Topics: mem.topics, Regex: mem.regex,
-			Assignment: mem.assigned.set().topicPartitions(), Target: c.target[memberID].topicPartitions(),
+			Assignment: mem.held().set().topicPartitions(), Target: c.target[memberID].topicPartitions(),
 		})
 	}
 	m.whenStored(in, g, func(err error) {

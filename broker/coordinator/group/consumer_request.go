@@ -50,7 +50,8 @@ type ConsumerMemberDescription struct {
 	Epoch                                        int32
 	Topics                                       []string
 	Regex                                        string
-	Assignment, Target                           []TopicPartitions
+	// Assignment is what the member has, with what it has not yet given up.
+	Assignment, Target []TopicPartitions
 }
 
 // ConsumerDescription tells of one consumer group.

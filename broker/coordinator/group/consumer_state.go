@@ -99,8 +99,12 @@ type memberClocks struct {
 	session, rebalance coordinator.Timer
 }
 
+// emptyEpoch is a new group's, as in Kafka: its first member makes it 2.
+const emptyEpoch = 1
+
 func newConsumerGroup() *consumerGroup {
 	return &consumerGroup{
+		epoch:     emptyEpoch,
 		target:    make(map[string]partitionSet),
 		members:   make(map[string]*consumerMember),
 		regexes:   make(map[string]*resolvedRegex),
@@ -216,6 +220,16 @@ func (h heldPartitions) all() func(yield func(topicPartition, int32) bool) {
 			}
 		}
 	}
+}
+
+// held is everything that a member has: until it says that it has given something up, it has it.
+func (mem *consumerMember) held() (all heldPartitions) {
+	for _, h := range []heldPartitions{mem.assigned, mem.revoking} {
+		for tp, epoch := range h.all() {
+			all = all.with(tp.topic, tp.partition, epoch)
+		}
+	}
+	return all
 }
 
 // with returns the partitions and one more. It may change h, which must not be shared yet.

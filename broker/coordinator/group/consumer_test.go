@@ -11,30 +11,30 @@ import (
 func TestConsumersShareATopic(t *testing.T) {
 	f := newConsumerFixture(t, Config{})
 	a, b := f.consumer("a", "t"), f.consumer("b", "t")
-	if resp := a.mustBeat(); resp.Epoch != 1 || resp.HeartbeatInterval != 5*time.Second || resp.MemberID != "a" {
+	if resp := a.mustBeat(); resp.Epoch != 2 || resp.HeartbeatInterval != 5*time.Second || resp.MemberID != "a" {
 		t.Errorf("%+v", resp)
 	}
 	a.wantHas("t[0 1 2 3 4 5]")
 	f.wantGroup("g", "Stable", 1, 1, 1)
 
 	a.slow = true
-	if resp := b.mustBeat(); resp.Epoch != 2 || !resp.Assigned {
+	if resp := b.mustBeat(); resp.Epoch != 3 || !resp.Assigned {
 		t.Errorf("%+v", resp)
 	}
 	b.wantHas("") // nothing is free yet
 	f.wantGroup("g", "Reconciling", 2, 2, 2)
-	if resp := a.mustBeat(); resp.Epoch != 1 {
+	if resp := a.mustBeat(); resp.Epoch != 2 {
 		t.Errorf("a has epoch %d before it has given anything up", resp.Epoch)
 	}
 	a.wantHas("t[0 1 2]")
-	if resp := a.mustBeat(); resp.Assigned || resp.Epoch != 1 {
+	if resp := a.mustBeat(); resp.Assigned || resp.Epoch != 2 {
 		t.Errorf("told again: %+v", resp)
 	}
 	if resp := b.mustBeat(); resp.Assigned {
 		t.Errorf("b was given what a still has: %+v", resp)
 	}
 	a.revoke()
-	if resp := a.mustBeat(); resp.Epoch != 2 || resp.Assigned {
+	if resp := a.mustBeat(); resp.Epoch != 3 || resp.Assigned {
 		t.Errorf("after it gave up: %+v", resp)
 	}
 	b.mustBeat()
@@ -52,7 +52,7 @@ func TestConsumersShareATopic(t *testing.T) {
 	f.wantGroup("g", "Stable", 3, 3, 1)
 	f.wantErr("a second leave", b.leave(leaveEpoch).get().Err, ErrUnknownMember)
 	a.leave(leaveEpoch).get()
-	f.wantGroup("g", "Empty", 4, 3, 0)
+	f.wantGroup("g", "Empty", 4, 4, 0)
 	f.wantConsumerReplay()
 }
 
@@ -77,8 +77,8 @@ func TestConsumerHeartbeatRefusals(t *testing.T) {
 		"assignor":              {func(r *ConsumerHeartbeat) { r.Assignor = text("uniform") }, ErrUnsupportedAssignor},
 		"regex":                 {func(r *ConsumerHeartbeat) { r.Regex = text("(") }, ErrInvalidRegex},
 		"regex that closes":     {func(r *ConsumerHeartbeat) { r.Regex = text("a)|(b") }, ErrInvalidRegex},
-		"unknown group":         {func(r *ConsumerHeartbeat) { r.Epoch = 3 }, ErrUnknownMember},
-		"unknown group, static": {func(r *ConsumerHeartbeat) { r.Epoch, r.InstanceID = 3, text("i") }, ErrUnknownMember},
+		"unknown group":         {func(r *ConsumerHeartbeat) { r.Epoch = 3 }, ErrGroupNotFound},
+		"unknown group, static": {func(r *ConsumerHeartbeat) { r.Epoch, r.InstanceID = 3, text("i") }, ErrGroupNotFound},
 	} {
 		req := f.consumer("a", "t").request()
 		tc.change(&req)
@@ -93,7 +93,7 @@ func TestConsumerHeartbeatRefusals(t *testing.T) {
 	if resp := f.heartbeat(req).get(); resp.Err != nil || resp.MemberID == "" {
 		t.Errorf("%+v", resp)
 	}
-	f.wantErr("unknown member", f.heartbeat(ConsumerHeartbeat{Group: "g", MemberID: "x", Epoch: 1, RebalanceTimeout: -1}).get().Err, ErrUnknownMember)
+	f.wantErr("unknown member", f.heartbeat(ConsumerHeartbeat{Group: "g", MemberID: "x", Epoch: 2, RebalanceTimeout: -1}).get().Err, ErrUnknownMember)
 }
 
 // A member that missed an answer may go on with its last epoch; any other is fenced, and begins
@@ -103,7 +103,7 @@ func TestConsumerEpochs(t *testing.T) {
 	a, b := f.consumer("a", "t"), f.consumer("b", "t")
 	f.settle(a)
 	f.settle(a, b)
-	if a.epoch != 2 || b.epoch != 2 {
+	if a.epoch != 3 || b.epoch != 3 {
 		t.Fatalf("epochs %d, %d", a.epoch, b.epoch)
 	}
 	b.leave(leaveEpoch).get()
@@ -111,10 +111,10 @@ func TestConsumerEpochs(t *testing.T) {
 	a.mustBeat() // gets everything in epoch 3, and misses the answer
 	*a = before
 	a.news = true
-	if resp := a.mustBeat(); resp.Epoch != 3 {
+	if resp := a.mustBeat(); resp.Epoch != 4 {
 		t.Errorf("with the last epoch: %+v", resp)
 	}
-	for _, epoch := range []int32{1, 4} {
+	for _, epoch := range []int32{2, 5} {
 		a.epoch = epoch
 		a.wantErr(ErrFencedMemberEpoch)
 	}
@@ -122,7 +122,7 @@ func TestConsumerEpochs(t *testing.T) {
 	before.news = true
 	before.wantErr(ErrFencedMemberEpoch) // owns what it does not have
 	a.epoch = joinEpoch
-	if resp := a.mustBeat(); resp.Epoch != 3 || !resp.Assigned {
+	if resp := a.mustBeat(); resp.Epoch != 4 || !resp.Assigned {
 		t.Errorf("joins again: %+v", resp)
 	}
 	a.wantHas("t[0 1 2 3 4 5]")
@@ -137,13 +137,13 @@ func TestConsumerAnswersWaitForTheLog(t *testing.T) {
 	first.mustWait()
 	again := f.heartbeat(a.request()) // a retry of the same join
 	described := false
-	f.c.DescribeConsumer("g", func(d ConsumerDescription, err error) { described = err == nil && d.Epoch == 1 })
+	f.c.DescribeConsumer("g", func(d ConsumerDescription, err error) { described = err == nil && d.Epoch == 2 })
 	again.mustWait()
 	if described {
 		t.Error("a group is told of before it is committed")
 	}
 	f.log.commit()
-	if first.get().Epoch != 1 || again.get().Epoch != 1 || !described {
+	if first.get().Epoch != 2 || again.get().Epoch != 2 || !described {
 		t.Errorf("%+v, %+v, %v", first.get(), again.get(), described)
 	}
 	f.log.held = false
@@ -183,7 +183,7 @@ func TestConsumerSessionTimeout(t *testing.T) {
 	f.settle(a, b)
 	epoch := a.epoch
 	f.clock.advance(10 * time.Second)
-	f.wantGroup("g", "Empty", epoch+2, epoch, 0)
+	f.wantGroup("g", "Empty", epoch+1, epoch+1, 0)
 	f.wantConsumerReplay()
 }
 
@@ -196,7 +196,7 @@ func TestConsumerFencingIsTriedAgain(t *testing.T) {
 	f.wantGroup("g", "Stable", 1, 1, 1)
 	f.log.refuse = nil
 	f.clock.advance(fenceRetryInterval)
-	f.wantGroup("g", "Empty", 2, 1, 0)
+	f.wantGroup("g", "Empty", 2, 2, 0)
 }
 
 // A member that does not give up in time what it was told to is out, though it is not silent.
@@ -318,7 +318,7 @@ func TestConsumerChangesSubscriptionBeforeTheTarget(t *testing.T) {
 	f.wantGroup("g", "Assigning", 2, 1, 1)
 	subscribe("u") // it has not yet given up the first
 	a.wantHas("u[0 1]")
-	if mem := f.describeConsumer("g").Members[0]; mem.Epoch != 1 {
+	if mem := f.describeConsumer("g").Members[0]; mem.Epoch != 2 {
 		t.Errorf("member epoch %d", mem.Epoch)
 	}
 	f.wantConsumerReplay()
@@ -428,10 +428,10 @@ func TestStaticConsumers(t *testing.T) {
 	has := b.has()
 	f.static("x", "i", "t").wantErr(ErrUnreleasedInstance)
 	stranger := f.static("x", "i", "t")
-	stranger.epoch = 2
+	stranger.epoch = 3
 	stranger.wantErr(ErrFencedInstance)
 	unknown := f.static("b", "j", "t")
-	unknown.epoch = 2
+	unknown.epoch = 3
 	unknown.wantErr(ErrUnknownMember)
 	f.wantErr("leave of a stranger", stranger.leave(leaveStaticEpoch).get().Err, ErrFencedInstance)
 	f.wantErr("leave of an unknown one", unknown.leave(leaveEpoch).get().Err, ErrUnknownMember)
@@ -445,11 +445,11 @@ func TestStaticConsumers(t *testing.T) {
 	a.mustBeat()
 	f.wantConsumerReplay()
 	b2 := f.static("b2", "i", "t")
-	if resp := b2.mustBeat(); resp.Epoch != 2 || b2.has() != has {
+	if resp := b2.mustBeat(); resp.Epoch != 3 || b2.has() != has {
 		t.Errorf("came back with %s, %+v; it had %s", b2.has(), resp, has)
 	}
 	f.wantGroup("g", "Stable", 2, 2, 2)
-	b.epoch = 2
+	b.epoch = 3
 	b.wantErr(ErrFencedInstance)
 	f.wantConsumerReplay()
 
@@ -531,6 +531,9 @@ func TestConsumerCommits(t *testing.T) {
 	a, b := f.consumer("a", "t"), f.consumer("b", "t")
 	f.settle(a)
 	commit := func(member string, epoch int32, partition int32) error {
+		if epoch > 0 {
+			epoch += emptyEpoch
+		}
 		return f.commit(CommitRequest{Group: "g", MemberID: member, Generation: epoch, ByEpoch: true, Commits: []Commit{{
 			Topic: "t", TopicID: f.topicID("t"), Partition: partition, Offset: 10 + int64(epoch), LeaderEpoch: -1,
 		}}}).get().Err
@@ -539,7 +542,7 @@ func TestConsumerCommits(t *testing.T) {
 	f.wantErr("a stranger", commit("x", 1, 0), ErrUnknownMember)
 	f.wantErr("without a member", commit("", -1, 0), ErrUnknownMember)
 	f.wantErr("newer", commit("a", 2, 0), ErrStaleMemberEpoch)
-	old := oneCommit("g", "a", 1, 5)
+	old := oneCommit("g", "a", 2, 5)
 	f.wantErr("older version", f.commit(old).get().Err, ErrUnsupportedVersion)
 
 	a.slow = true
@@ -555,6 +558,9 @@ func TestConsumerCommits(t *testing.T) {
 	f.wantErr("its epoch", commit("b", 2, 5), nil)
 
 	fetch := func(member string, epoch int32) error {
+		if epoch > 0 {
+			epoch += emptyEpoch
+		}
 		_, err := f.c.Offsets(FetchRequest{Group: "g", MemberID: member, MemberEpoch: epoch, All: true})
 		return err
 	}
@@ -574,7 +580,7 @@ func TestConsumerOffsetsExpire(t *testing.T) {
 	a := f.consumer("a", "t")
 	a.mustBeat()
 	for _, topic := range []string{"t", "u"} {
-		f.wantErr("commit", f.commit(CommitRequest{Group: "g", MemberID: "a", Generation: 1, ByEpoch: true,
+		f.wantErr("commit", f.commit(CommitRequest{Group: "g", MemberID: "a", Generation: 2, ByEpoch: true,
 			Commits: []Commit{{Topic: topic, TopicID: f.topicID(topic), Offset: 3}}}).get().Err, nil)
 	}
 	for range 200 {
@@ -612,7 +618,7 @@ func TestConsumerGroupIsDeleted(t *testing.T) {
 		t.Errorf("group is there again: %v", all)
 	}
 	b := f.consumer("b", "t")
-	if resp := b.mustBeat(); resp.Epoch != 1 {
+	if resp := b.mustBeat(); resp.Epoch != 2 {
 		t.Errorf("%+v", resp)
 	}
 }
@@ -630,7 +636,7 @@ func TestDeleteOffsets(t *testing.T) {
 	a := f.consumer("a", "t")
 	a.mustBeat()
 	for _, topic := range []string{"t", "old"} {
-		f.commit(CommitRequest{Group: "g", MemberID: "a", Generation: 1, ByEpoch: true, Commits: []Commit{{Topic: topic, Offset: 3}, {Topic: topic, Partition: 1, Offset: 4}}}).get()
+		f.commit(CommitRequest{Group: "g", MemberID: "a", Generation: 2, ByEpoch: true, Commits: []Commit{{Topic: topic, Offset: 3}, {Topic: topic, Partition: 1, Offset: 4}}}).get()
 	}
 	errs, err := del("g", Partition{Topic: "t"}, Partition{Topic: "old"}, Partition{Topic: "old", Partition: 9})
 	if err != nil || !errors.Is(errs[0], ErrSubscribed) || errs[1] != nil || errs[2] != nil {
