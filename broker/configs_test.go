@@ -37,8 +37,8 @@ func change(text string) kmsg.IncrementalAlterConfigsRequestResourceConfig {
 	return c
 }
 
-// alter changes the settings of one resource and returns the code and message.
-func (n *node) alter(t *testing.T, kind kmsg.ConfigResourceType, name string, validateOnly bool, changes ...string) (error, string) {
+// alter changes the settings of one resource and returns the message and the code.
+func (n *node) alter(t *testing.T, kind kmsg.ConfigResourceType, name string, validateOnly bool, changes ...string) (why string, err error) {
 	t.Helper()
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	req.ValidateOnly = validateOnly
@@ -53,12 +53,12 @@ func (n *node) alter(t *testing.T, kind kmsg.ConfigResourceType, name string, va
 		t.Fatal(err)
 	}
 	got := resp.(*kmsg.IncrementalAlterConfigsResponse).Resources[0]
-	return kerr.ErrorForCode(got.ErrorCode), deref(got.ErrorMessage)
+	return deref(got.ErrorMessage), kerr.ErrorForCode(got.ErrorCode)
 }
 
 func (n *node) mustAlter(t *testing.T, kind kmsg.ConfigResourceType, name string, changes ...string) {
 	t.Helper()
-	if err, why := n.alter(t, kind, name, false, changes...); err != nil {
+	if why, err := n.alter(t, kind, name, false, changes...); err != nil {
 		t.Fatalf("%v: %v: %s", changes, err, why)
 	}
 }
@@ -166,7 +166,7 @@ func TestRefusedConfigs(t *testing.T) {
 		{kmsg.ConfigResourceTypeBrokerLogger, "1", []string{"root=INFO"}, kerr.InvalidRequest, "not supported"},
 	} {
 		for _, validateOnly := range []bool{true, false} {
-			if err, why := n.alter(t, c.kind, c.name, validateOnly, c.changes...); err != c.err || !strings.Contains(why, c.words) {
+			if why, err := n.alter(t, c.kind, c.name, validateOnly, c.changes...); err != c.err || !strings.Contains(why, c.words) {
 				t.Errorf("%v %q %v: %v: %s; want %v with %q", c.kind, c.name, c.changes, err, why, c.err, c.words)
 			}
 		}
@@ -183,7 +183,7 @@ func TestTopicConfigTakesEffect(t *testing.T) {
 	produce(t, cl, "t", 0, 10)
 	large := &kgo.Record{Topic: "t", Value: make([]byte, 5000)}
 
-	if err, _ := n.alter(t, ofTopic, "t", true, "max.message.bytes=1000"); err != nil {
+	if _, err := n.alter(t, ofTopic, "t", true, "max.message.bytes=1000"); err != nil {
 		t.Fatal(err)
 	}
 	if err := cl.ProduceSync(t.Context(), large).FirstErr(); err != nil {

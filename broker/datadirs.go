@@ -57,10 +57,13 @@ func isStorageFailure(err error) bool {
 
 // prepareDataDirs makes, tries and locks the data directories.
 func (b *Broker) prepareDataDirs() error {
-	for i, path := range b.cfg.dataDirs() {
-		path, err := filepath.Abs(path)
+	for i, given := range b.cfg.dataDirs() {
+		path, err := filepath.Abs(given)
 		if err != nil {
-			return fmt.Errorf("find the data directory %s: %w", path, err)
+			return fmt.Errorf("find the data directory %s: %w", given, err)
+		}
+		if slices.ContainsFunc(b.dirs, func(d *dataDir) bool { return d.path == path }) {
+			return fmt.Errorf("log.dirs names the data directory %s twice", path)
 		}
 		d := &dataDir{path: path}
 		d.lock, err = prepareDataDir(path)

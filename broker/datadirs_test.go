@@ -289,7 +289,7 @@ func TestBadDataDirs(t *testing.T) {
 	wantWords(t, startError(t, foreign), other.DataDir, "belongs to cluster", "log.dirs")
 	twice := cfg
 	twice.MoreDataDirs = []string{cfg.DataDir}
-	wantWords(t, startError(t, twice), cfg.DataDir, "in use")
+	wantWords(t, startError(t, twice), cfg.DataDir, "twice")
 	// Two logs of one partition.
 	n := startNode(t, cfg)
 	n.createTopic(t, "t", 1, nil)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -12,7 +13,7 @@ import (
 )
 
 // nat forwards connections to where target says, as a router before the broker does.
-func nat(t *testing.T, target func() string) (addr string) {
+func nat(t *testing.T, target *atomic.Pointer[string]) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -29,7 +30,7 @@ func nat(t *testing.T, target func() string) (addr string) {
 			}
 			running.Go(func() {
 				defer in.Close()
-				out, err := net.Dial("tcp", target())
+				out, err := net.Dial("tcp", *target.Load())
 				if err != nil {
 					return
 				}
@@ -48,12 +49,13 @@ func nat(t *testing.T, target func() string) (addr string) {
 // come from behind a router the router's, in every answer that names brokers.
 func TestEachListenerHasItsOwnAddress(t *testing.T) {
 	cfg := testConfig(t)
-	var n *node
-	outside := nat(t, func() string { return n.bound[1].String() })
+	var external atomic.Pointer[string]
+	outside := nat(t, &external)
 	cfg.ListenerProtocols = []string{"INTERNAL:PLAINTEXT", "EXTERNAL:PLAINTEXT"}
 	cfg.Listen = []string{"INTERNAL://127.0.0.1:0", "EXTERNAL://127.0.0.1:0"}
 	cfg.Advertise = []string{"EXTERNAL://" + outside}
-	n = startNode(t, cfg)
+	n := startNode(t, cfg)
+	external.Store(ptr(n.bound[1].String()))
 	n.createTopic(t, "t", 1, nil)
 	for from, want := range map[string]string{n.Addr(): n.Addr(), outside: outside, n.bound[1].String(): outside} {
 		cl := n.client(t, kgo.SeedBrokers(from))

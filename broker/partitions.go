@@ -53,16 +53,16 @@ func (b *Broker) apply(old, new *cluster.Image) {
 		if is == nil {
 			return
 		}
+		if was != nil && !maps.Equal(was.Config, is.Config) {
+			b.reconfigure(is)
+		}
+		if was != nil && samePartitions(was, is) {
+			return
+		}
 		for i := range is.Partitions {
-			if was != nil && samePartitions(was, is) {
-				break
-			}
 			if slices.Contains(is.Partitions[i].Replicas, b.cfg.NodeID) {
 				add = append(add, assignment{is, int32(i), old != nil && (was == nil || i >= len(was.Partitions))})
 			}
-		}
-		if was != nil && !maps.Equal(was.Config, is.Config) {
-			b.reconfigure(is)
 		}
 	})
 	if all {

@@ -72,6 +72,10 @@ func TestIdempotenceOverReconnectAndRestart(t *testing.T) {
 	n.createTopic(t, "once", 1, nil)
 	cfg.Listen = []string{n.Addr()} // the clients come back to the same address
 	cl := n.client(t, kgo.RecordRetries(100), kgo.ProducerLinger(0))
+	// A client gives up if its first connection is cut before it has an identity.
+	if _, _, err := cl.ProducerID(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	produced := make(chan error, 2000)
 	for i := range 2000 {
 		cl.Produce(t.Context(), &kgo.Record{Topic: "once", Value: fmt.Appendf(nil, "%d", i)}, func(_ *kgo.Record, err error) { produced <- err })
