@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-io/sluice/agent/tail"
 )
 
 func TestLinesArriveWithHeaders(t *testing.T) {
@@ -357,6 +359,32 @@ func TestCopyTruncateSendsNothingAgain(t *testing.T) {
 	r.steady("the copy is not sent", 500*time.Millisecond, func() bool { return r.store.count() == 3 })
 	r.write("f.log.1", "late in the copy\n")
 	r.wants("one", "two", "three", "late in the copy")
+	if a := r.account(); a.Copies != 1 {
+		t.Errorf("%d copies counted", a.Copies)
+	}
+}
+
+func TestFileMadeAfterTheTruncationIsNoCopy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, plainPipeline)
+	r.start()
+	r.write("f.log", "starting\n")
+	r.wants("starting")
+	f, err := os.Open(r.path("f.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if tail.Born(f) == 0 {
+		t.Skip("the file system does not tell when files are made")
+	}
+	if err := os.Truncate(r.path("f.log"), 0); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("the truncation is seen", func() bool { return r.account().Truncations == 1 })
+	r.eventually("the file system's clock goes on", passed(20*time.Millisecond))
+	r.write("f.log.2", "starting\n")
+	r.wants("starting", "starting")
 }
 
 func TestCopyTruncateWhileDown(t *testing.T) {

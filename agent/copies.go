@@ -19,6 +19,23 @@ import (
 // the same content up to that position is its copy and is read from there on.
 // A copy that is seen before its original was emptied is a suspect, and waits
 // until that happens, or until both stand still long enough to be two files.
+//
+// So that an original is always known before its copy: only a scan meets new
+// files, after all known ones, and not while a known one is on the move; a
+// checkpoint holds the content of a suspect's original as if that were gone; and
+// an original that is removed leaves an orphan while a copy of it waits.
+//
+// What content cannot tell, and comes twice or once accordingly:
+//   - What was read of a file after the last checkpoint before a crash is not in
+//     the checkpoint: it comes again, from the file or from its copy.
+//   - A copy whose original is emptied only after the grace period (while the
+//     agent runs) is read as a file of its own, as is one whose name does not
+//     come from the original's.
+//   - A file that was made before the truncation was noticed, whose name comes
+//     from the truncated file's and that begins with all that was read of it, is
+//     taken for the copy though it was written by itself. Copies are counted and
+//     logged. Where the file system does not tell when files are made, this goes
+//     for files made within orphanAge.
 
 const (
 	// orphanAge is how long a content that is gone is remembered.
@@ -120,11 +137,14 @@ func (r *runner) alive(t *track) {
 
 // claimCopy puts a new file at the position of the content it is a copy of.
 // wait says that it may become one.
-func (r *runner) claimCopy(file *tail.File, f tail.Found, now time.Time) (placed, wait bool, err error) {
+func (r *runner) claimCopy(file *tail.File, f tail.Found, born int64, now time.Time) (placed, wait bool, err error) {
 	if f.Size == 0 { // a copy begins empty; there is nothing to miss yet
 		return false, len(r.originals(f)) > 0, nil
 	}
 	for _, o := range r.relatives(f.Path, now) {
+		if o.endedBefore(born) {
+			continue
+		}
 		same, err := o.place.Matches(file.Handle())
 		if err != nil {
 			return false, false, err
@@ -136,12 +156,26 @@ func (r *runner) claimCopy(file *tail.File, f tail.Found, now time.Time) (placed
 			r.scanSoon = true
 			return false, true, nil
 		}
-		r.claimed(o)
 		ok, err := file.Resume(o.place)
+		if ok {
+			r.claimed(o)
+			r.log.Info("the file is a copy of one that was read; going on after it", "path", f.Path, "original", o.names[0], "offset", o.place.Offset)
+			r.count(func(a *Account) { a.Copies++ })
+		}
 		return ok, false, err
 	}
 	wait, err = r.suspect(file, f, now)
 	return false, wait, err
+}
+
+// endedBefore says that the content was gone before a file was made, which then
+// is no copy of it.
+func (o *orphan) endedBefore(born int64) bool {
+	gone := o.since
+	if o.track == nil { // of a checkpoint, which holds whole seconds
+		gone = gone.Add(time.Second)
+	}
+	return born != 0 && born > gone.UnixNano()
 }
 
 // flying says that chunks of an orphan are not settled.

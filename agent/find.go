@@ -342,7 +342,7 @@ func (r *runner) identify(file *tail.File, f tail.Found, now time.Time, onlyKnow
 		r.deferred = append(r.deferred, f)
 		return nil, true, nil
 	}
-	place, wait, err := r.claimCopy(file, f, now)
+	place, wait, err := r.claimCopy(file, f, born, now)
 	if wait || err != nil {
 		return nil, wait, err
 	}

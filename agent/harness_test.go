@@ -3,7 +3,6 @@ package agent
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -301,49 +300,6 @@ func (r *rig) once() Account {
 	return acc
 }
 
-// crash stops and puts the state back to what it was when it was called: what
-// the checkpoint held then is all the next start knows.
-func (r *rig) crash() {
-	r.t.Helper()
-	was := r.t.TempDir()
-	copyState(r.t, r.state, was)
-	r.store.mu.Lock()
-	r.store.closed = true // nothing is acknowledged from here on
-	r.store.mu.Unlock()
-	r.halt()
-	r.state = was
-	r.store.mu.Lock()
-	r.store.waiting = nil
-	r.store.mu.Unlock()
-}
-
-// copyState copies the checkpoint as a crash would leave it. It is replaced at
-// any moment, so one may be missing for a moment: then again.
-func copyState(t *testing.T, from, to string) {
-	t.Helper()
-	for range 1000 {
-		whole := false
-		for _, name := range []string{checkpointName, checkpointName + ".prev"} {
-			data, err := os.ReadFile(filepath.Join(from, name))
-			if errors.Is(err, os.ErrNotExist) {
-				_ = os.Remove(filepath.Join(to, name))
-				continue
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(to, name), data, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			whole = true
-		}
-		_, err := os.Stat(filepath.Join(from, checkpointName))
-		if whole || errors.Is(err, os.ErrNotExist) {
-			return
-		}
-	}
-}
-
 func (r *rig) checkAccount() {
 	r.t.Helper()
 	for _, a := range r.agent.Accounts() {
@@ -482,4 +438,10 @@ func (r *rig) settled() {
 	// dirty is cleared before the file is written: wait for the write.
 	before := r.agent.written.Load()
 	r.eventually("the checkpoint is written", func() bool { return r.agent.written.Load() > before })
+}
+
+// passed says when a time has passed.
+func passed(d time.Duration) func() bool {
+	until := time.Now().Add(d)
+	return func() bool { return time.Now().After(until) }
 }

@@ -92,11 +92,6 @@ func TestIdleFilesProcess(t *testing.T) {
 	})
 }
 
-func passed(d time.Duration) func() bool {
-	until := time.Now().Add(d)
-	return func() bool { return time.Now().After(until) }
-}
-
 // startBroker starts our broker and returns its address.
 func startBroker(t testing.TB, program string) string {
 	t.Helper()

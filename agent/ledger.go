@@ -43,6 +43,9 @@ type Account struct {
 	// Rotations are files that were renamed or removed while followed,
 	// Truncations files that were emptied or rewritten.
 	Rotations, Truncations int64
+	// Copies are files that were recognised as copies of what was read, and
+	// not read again.
+	Copies int64
 	// LagBytes is what the followed files hold that is not acknowledged.
 	LagBytes int64
 	// FilesOpen are the descriptors held, FilesFollowed the files known.

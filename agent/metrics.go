@@ -12,7 +12,7 @@ type collector struct {
 	agent *Agent
 
 	linesRead, bytesRead, linesAcked, bytesAcked, dropped, droppedBytes,
-	inFlight, lag, open, rotations, truncations, lost, deleted, oldest, checkpoint, errors *prometheus.Desc
+	inFlight, lag, open, rotations, truncations, copies, lost, deleted, oldest, checkpoint, errors *prometheus.Desc
 }
 
 func newCollector(a *Agent) *collector {
@@ -33,6 +33,7 @@ func newCollector(a *Agent) *collector {
 		open:         desc("files_open", "Descriptors held of followed files.", p),
 		rotations:    desc("rotations_total", "Files renamed or removed while followed.", p),
 		truncations:  desc("truncations_total", "Files emptied or rewritten.", p),
+		copies:       desc("copies_total", "Files recognised as copies of files that were read.", p),
 		lost:         desc("truncated_bytes_total", "Estimate of the bytes that truncations destroyed unread.", p),
 		deleted:      desc("deleted_bytes", "Bytes that removed files keep on disk while they are still read.", p),
 		oldest:       desc("oldest_unacked_seconds", "Age of the oldest line that is not acknowledged.", p),
@@ -72,6 +73,7 @@ func (c *collector) collect(ch chan<- prometheus.Metric, r *runner, now time.Tim
 	}
 	counter(c.rotations, a.Rotations)
 	counter(c.truncations, a.Truncations)
+	counter(c.copies, a.Copies)
 	counter(c.lost, a.LostBytes)
 	counter(c.errors, r.produceErrors.Load())
 	gauge(c.inFlight, float64(a.InFlight.Lines))
