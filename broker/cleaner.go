@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,6 +18,10 @@ import (
 // hundred KiB.
 const cleanerBytesPerSecondMin = 1 << 20
 
+// cleanerRetry is how long a log whose compaction failed waits for the next
+// try, so that others get their turn.
+const cleanerRetry = time.Minute
+
 // cleaner compacts the logs of compacted topics. Each of its threads takes the
 // log that has the largest share of uncompacted bytes, of those that are due and
 // no other thread has, and waits when there is none.
@@ -27,13 +32,16 @@ type cleaner struct {
 
 	mu   sync.Mutex // guards what follows; a leaf
 	busy map[*replica.Partition]bool
+	// failed tells when a compaction failed last, for want of room for example.
+	failed map[*replica.Partition]time.Time
 	// damaged are partitions with a batch that cannot be read. They are left
 	// alone until the next start, as in Kafka.
 	damaged map[*replica.Partition]bool
 }
 
 func newCleaner(b *Broker) *cleaner {
-	return &cleaner{b: b, metrics: newCleanerMetrics(), busy: map[*replica.Partition]bool{}, damaged: map[*replica.Partition]bool{}}
+	return &cleaner{b: b, metrics: newCleanerMetrics(), busy: map[*replica.Partition]bool{},
+		failed: map[*replica.Partition]time.Time{}, damaged: map[*replica.Partition]bool{}}
 }
 
 // start runs the threads until ctx ends; wait returns when they have stopped.
@@ -81,7 +89,7 @@ func (c *cleaner) take() *replica.Partition {
 	dirtiest := -1.0
 	all := c.b.partitions.All()
 	for _, p := range all {
-		if !p.Log().Config().Compact || c.busy[p] || c.damaged[p] {
+		if !p.Log().Config().Compact || c.busy[p] || c.damaged[p] || now.Sub(c.failed[p]) < cleanerRetry {
 			continue
 		}
 		state, err := p.Log().Cleanable(p.HighWatermark(), now)
@@ -127,8 +135,12 @@ func (c *cleaner) done(p *replica.Partition, err error) {
 	unreadable := errors.As(err, &damaged)
 	c.mu.Lock()
 	delete(c.busy, p)
-	if unreadable {
+	delete(c.failed, p)
+	switch {
+	case unreadable:
 		c.damaged[p] = true
+	case err != nil && !errors.Is(err, commitlog.ErrCleaningStopped):
+		c.failed[p] = c.b.cfg.Now()
 	}
 	c.forgetClosed()
 	c.metrics.damaged.Set(float64(len(c.damaged)))
@@ -142,13 +154,11 @@ func (c *cleaner) done(p *replica.Partition, err error) {
 	}
 }
 
-// forgetClosed drops damaged partitions that are no more. Called with mu held.
+// forgetClosed drops what is known of partitions that are no more. Called with mu held.
 func (c *cleaner) forgetClosed() {
-	for p := range c.damaged {
-		if c.b.partitions.GetByID(p.TopicID(), p.Index()) != p {
-			delete(c.damaged, p)
-		}
-	}
+	closed := func(p *replica.Partition) bool { return c.b.partitions.GetByID(p.TopicID(), p.Index()) != p }
+	maps.DeleteFunc(c.damaged, func(p *replica.Partition, _ bool) bool { return closed(p) })
+	maps.DeleteFunc(c.failed, func(p *replica.Partition, _ time.Time) bool { return closed(p) })
 }
 
 // pacer holds all threads to a number of bytes a second. Its zero value is

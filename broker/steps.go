@@ -84,6 +84,9 @@ func (b *Broker) rollStep() {
 		if _, err := p.Log().RollIfDue(now); err != nil {
 			return err
 		}
+		if p.Log().ClosedUnsynced() {
+			b.flusher.notify(p)
+		}
 		_, err := p.Log().RemoveDeleted(now)
 		return err
 	})

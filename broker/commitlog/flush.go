@@ -28,6 +28,15 @@ func (l *Log) Flush() (synced int64, err error) {
 	return l.flush()
 }
 
+// ClosedUnsynced says that closed segments wait for a Flush. Apache Kafka flushes
+// a segment when it is closed, also where acknowledgements do not wait for that:
+// it bounds what an unclean start checks, and compaction takes only what is durable.
+func (l *Log) ClosedUnsynced() bool {
+	l.state.RLock()
+	defer l.state.RUnlock()
+	return len(l.unsynced) > 0
+}
+
 // flush is Flush with flushMu held.
 func (l *Log) flush() (synced int64, err error) {
 	job, synced, err := l.takeFlushJob()
