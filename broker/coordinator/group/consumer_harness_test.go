@@ -86,6 +86,7 @@ type consumer struct {
 	given              partitionSet // what it was last told to have
 	slow               bool         // gives nothing up by itself
 	news               bool         // it has to say what it owns
+	unsure             bool         // an answer was lost: it says everything, and is told everything
 }
 
 func (f *consumerFixture) consumer(id string, topics ...string) *consumer {
@@ -106,13 +107,15 @@ func (c *consumer) request() ConsumerHeartbeat {
 	}
 	if c.epoch == joinEpoch {
 		c.owned, c.given = partitionSet{}, partitionSet{}
+	}
+	if c.epoch == joinEpoch || c.unsure {
 		req.RebalanceTimeout, req.Assignor, req.Regex = c.rebalanceTimeout, c.assignor, c.regex
 		req.Topics = append([]string{}, c.topics...)
 		if c.regex != nil && c.topics == nil {
 			req.Topics = nil
 		}
 	}
-	if c.epoch == joinEpoch || c.news {
+	if c.epoch == joinEpoch || c.news || c.unsure {
 		req.Owned = c.owned.topicPartitions()
 	}
 	return req
@@ -131,7 +134,7 @@ func (c *consumer) take(resp ConsumerHeartbeatResponse) {
 	if resp.Err != nil {
 		return
 	}
-	c.epoch, c.news = resp.Epoch, false
+	c.epoch, c.news, c.unsure = resp.Epoch, false, false
 	if !resp.Assigned {
 		return
 	}

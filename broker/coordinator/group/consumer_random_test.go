@@ -1,6 +1,7 @@
 package group
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sluice-io/sluice/broker/cluster"
 	"github.com/sluice-io/sluice/broker/coordinator"
+	"github.com/sluice-io/sluice/internal/record"
 )
 
 // consumerSim is a group of the consumer protocol whose members join, work, are slow, freeze, die
@@ -117,7 +119,7 @@ func (s *consumerSim) step() {
 		s.changeTopics()
 	case 11:
 		m.beating = nil // the answer is lost
-		m.news = true
+		m.unsure = true
 	default:
 		s.clock.advance(time.Duration(s.rng.IntN(200)) * time.Millisecond)
 		if !m.frozen {
@@ -165,6 +167,52 @@ func (s *consumerSim) crash() {
 	s.c.Resign(0, -1)
 	s.elect(log)
 	s.wantConsumerReplay()
+	if s.rng.IntN(2) == 0 {
+		live := s.consumerRecords(s.c)
+		s.elect(s.compacted(log, s.rng.Int64N(end+1)))
+		if got := s.consumerRecords(s.c); got != live {
+			s.Fatalf("replayed after compaction:\n%s\nbefore:\n%s", got, live)
+		}
+	}
+}
+
+// compacted is a log that was compacted up to an offset: of each key there only the last record is
+// left, and not even that if it is a tombstone.
+func (f *fixture) compacted(log *memLog, upTo int64) *memLog {
+	f.Helper()
+	type kept struct {
+		offset     int64
+		key, value []byte
+	}
+	var all []kept
+	last := make(map[string]int64)
+	d := record.NewDecompressor(0)
+	for _, b := range log.batches {
+		err := b.Each(d, func(r *record.Record) error {
+			all = append(all, kept{r.Offset, bytes.Clone(r.Key), bytes.Clone(r.Value)})
+			if r.Offset < upTo {
+				last[string(r.Key)] = r.Offset
+			}
+			return nil
+		})
+		if err != nil {
+			f.Fatal(err)
+		}
+	}
+	clean := &memLog{end: log.end, hw: log.hw}
+	for _, r := range all {
+		if r.offset < upTo && (last[string(r.key)] != r.offset || r.value == nil) {
+			continue
+		}
+		var build record.Builder
+		build.Append(0, r.key, r.value, nil)
+		b, err := build.Build(record.BuildOptions{BaseOffset: r.offset}, nil)
+		if err != nil {
+			f.Fatal(err)
+		}
+		clean.batches = append(clean.batches, b)
+	}
+	return clean
 }
 
 func (s *consumerSim) state() (c *consumerGroup) {
@@ -335,7 +383,7 @@ func (m *simConsumer) failed(err error) {
 		errors.Is(err, ErrUnreleasedInstance):
 		m.begin()
 	case errors.Is(err, ErrNotCoordinator):
-		m.news = true
+		m.unsure = true
 	case errors.Is(err, ErrStaleMemberEpoch):
 	default:
 		m.sim.Fatalf("%s: unexpected %v", m.id, err)
