@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -292,6 +293,44 @@ func TestDeleteRecords(t *testing.T) {
 	n = startNode(t, cfg)
 	if start := n.partitions.Get("t", 0).Log().StartOffset(); start != 100 {
 		t.Errorf("the log starts at %d after a stop", start)
+	}
+}
+
+// TestDeleteRecordsTool lets Kafka's own tool delete records.
+func TestDeleteRecordsTool(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a process")
+	}
+	n := startNode(t, testConfig(t))
+	n.createTopic(t, "t", 2, nil)
+	produce(t, n.client(t, kgo.RecordPartitioner(kgo.ManualPartitioner())), "t", 0, 100)
+	file := filepath.Join(t.TempDir(), "offsets.json")
+	content := `{"partitions": [{"topic": "t", "partition": 0, "offset": 70}, {"topic": "t", "partition": 1, "offset": -1}], "version": 1}`
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := testenv.KafkaTool(t, "org.apache.kafka.tools.DeleteRecordsCommand", "--bootstrap-server", n.Addr(), "--offset-json-file", file).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "partition: t-0\tlow_watermark: 70") || !strings.Contains(string(out), "partition: t-1\tlow_watermark: 0") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// TestPacer holds to a number of bytes a second and ends with its context.
+func TestPacer(t *testing.T) {
+	var p pacer
+	ctx, cancel := context.WithCancel(t.Context())
+	begun := time.Now()
+	for range 3 {
+		if err := p.wait(ctx, 10_000, 1e6); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(begun); took < 30*time.Millisecond {
+		t.Errorf("30,000 bytes at 1,000,000 a second took %s", took)
+	}
+	time.AfterFunc(time.Millisecond, cancel)
+	if err := p.wait(ctx, 1<<40, 1e6); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 

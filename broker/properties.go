@@ -129,6 +129,7 @@ func properties() []property {
 			func(c *Config) *time.Duration { return &c.ProducerExpiryCheck }),
 		number("num.recovery.threads.per.data.dir", 1, 1024, "How many logs are opened at a time.", func(c *Config) *int { return &c.RecoveryThreads }).whileRunning(),
 		number("log.flush.threads", 1, 1024, "How many logs are synced at a time.", func(c *Config) *int { return &c.FlushThreads }),
+		only("log.cleaner.enable", "true", "Whether compacted topics are compacted."),
 		number("log.cleaner.threads", 1, 1024, "How many logs are compacted at a time.", func(c *Config) *int { return &c.CleanerThreads }),
 		duration("log.cleaner.backoff.ms", time.Millisecond, "How long a thread that finds nothing to compact waits before it looks again, in milliseconds.",
 			func(c *Config) *time.Duration { return &c.CleanerBackoff }).whileRunning(),

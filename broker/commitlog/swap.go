@@ -28,7 +28,11 @@ func (l *Log) swapIn(j *cleanJob, s *segment, group []cleanSegment) error {
 	defer l.mu.Unlock()
 	at, err := l.findGroup(j, group)
 	if err == nil {
-		err = l.renameAll(s, cleanedSuffix, swapSuffix)
+		if err = l.renameAll(s, cleanedSuffix, swapSuffix); err != nil && !isNoSpace(err) {
+			// Whether the new names are durable is not known, and no second
+			// sync would tell. The next start finishes or undoes the swap.
+			return l.fail(fmt.Errorf("replace segment %d: %w", s.base, err))
+		}
 	}
 	if err != nil {
 		s.file.release()
@@ -36,7 +40,7 @@ func (l *Log) swapIn(j *cleanJob, s *segment, group []cleanSegment) error {
 		if removeErr := errors.Join(l.removeFiles(s), syncDir(l.fs, l.dir)); removeErr != nil {
 			return l.fail(fmt.Errorf("undo a compaction that failed with %q: %w", err, removeErr))
 		}
-		return err
+		return j.refused(err)
 	}
 	old := l.segments[at : at+len(group) : at+len(group)]
 	l.replaceGroup(at, old, s, j)
