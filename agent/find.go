@@ -37,11 +37,12 @@ func (r *runner) scan(now time.Time) {
 			r.atEnd[f.ID] = true
 		}
 	}
-	r.reconcile(listing.Files, now)
+	meeting := r.reconcile(listing.Files, now)
 	r.forget(now)
 
 	// The shorter of two: one of them may have waited for a busy machine.
-	took := r.cfg.Now().Sub(begun)
+	// What was new is not new again the next time.
+	took := r.cfg.Now().Sub(begun) - meeting
 	r.shortScanTook, r.scanTook = took, took
 	if r.scanned {
 		r.shortScanTook = min(took, before)
@@ -111,7 +112,8 @@ func (r *runner) sayProblems(problems []tail.Problem) {
 }
 
 // reconcile follows what is new, renames what moved and detaches what is gone.
-func (r *runner) reconcile(files []tail.Found, now time.Time) {
+// It returns the time it took for what is new.
+func (r *runner) reconcile(files []tail.Found, now time.Time) (meeting time.Duration) {
 	present := make(map[tail.ID]bool, len(files))
 	var strangers []tail.Found
 	for _, f := range files {
@@ -124,7 +126,9 @@ func (r *runner) reconcile(files []tail.Found, now time.Time) {
 	}
 	// Only now, when it is known which contents are no longer where they were.
 	if r.mayMeet(now) {
+		begun := r.cfg.Now()
 		r.meet(append(strangers, r.deferred...), now)
+		meeting = r.cfg.Now().Sub(begun)
 	}
 	r.deferred, r.missed = nil, false
 	for _, s := range r.missing(present) {
@@ -135,6 +139,7 @@ func (r *runner) reconcile(files []tail.Found, now time.Time) {
 			delete(r.suspects, id)
 		}
 	}
+	return meeting
 }
 
 // mayMeet says whether files that were not known can be told from copies now:

@@ -60,6 +60,7 @@ func TestIdleFilesMemory(t *testing.T) {
 
 // The agent as a process, against our broker: resident memory and CPU time.
 func TestIdleFilesProcess(t *testing.T) {
+	t.Parallel()
 	program := testenv.Sluice(t)
 	r := newRig(t, plainPipeline)
 	r.writeMany(idleFiles)
