@@ -185,5 +185,27 @@ func TestLag(t *testing.T) {
 		t.Errorf("committed ahead of the end, said %+v", got)
 	}
 	mustSay(t, sluice(t, "lag", "--brokers", addr), "GROUP", "g", "Empty")
+	joinGroup(t, addr, "new", "t")
+	mustSay(t, sluice(t, "lag", "new", "--brokers", addr), "new", "0 ", "4")
+	mustSay(t, sluice(t, "lag", "new", "--partitions", "--brokers", addr), "never", "10")
+	_, err = trySluice(t, "lag", "nosuch", "--brokers", addr)
+	mustFail(t, err, "nosuch", "GROUP_ID_NOT_FOUND")
 	mustSay(t, sluice(t, "lag", "--partitions", "--brokers", addr), "COMMITTED", "1000")
+}
+
+// joinGroup starts a member that never commits, and returns when it has joined.
+func joinGroup(t *testing.T, addr, group, topic string) {
+	t.Helper()
+	joined := make(chan struct{})
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
+		kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) { close(joined) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	select {
+	case <-joined:
+	case <-time.After(commandTimeout):
+		t.Fatal("the member has not joined")
+	}
 }

@@ -46,6 +46,10 @@ func newLag() *cobra.Command {
 func printPartitionLags(t *target, w io.Writer, lags []admin.GroupLag) error {
 	return t.print(w, lags, "GROUP\tTOPIC\tPARTITION\tCOMMITTED\tEND\tLAG RECORDS\tLAG TIME\tMEMBER", func(w io.Writer) {
 		for _, l := range lags {
+			if l.Partition < 0 {
+				fmt.Fprintf(w, "%s\t(none, the group is %s)\n", l.Group, l.State)
+				continue
+			}
 			committed, records := "never", "-"
 			if l.Records != nil {
 				committed, records = fmt.Sprint(l.Committed), fmt.Sprint(*l.Records)

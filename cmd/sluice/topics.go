@@ -61,7 +61,10 @@ func newTopicsDescribe(t *target) *cobra.Command {
 					for _, p := range topic.Partitions {
 						fmt.Fprintf(w, "%s\t%d\t%d\t%v\t%v\t%d\t%d\n", topic.Name, p.ID, p.Leader, p.Replicas, p.ISR, p.Start, p.End)
 					}
-					fmt.Fprintf(w, "%s\tid %s\t%s\n", topic.Name, topic.ID, strings.Join(admin.SortedConfig(topic.Config), " "))
+				}
+				fmt.Fprintln(w, "\nTOPIC\tID\tSETTINGS")
+				for _, topic := range topics {
+					fmt.Fprintf(w, "%s\t%s\t%s\n", topic.Name, topic.ID, strings.Join(admin.SortedConfig(topic.Config), " "))
 				}
 			})
 		},

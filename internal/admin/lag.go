@@ -34,26 +34,90 @@ type GroupLag struct {
 	Member string `json:"member,omitempty"`
 }
 
-// Lag returns the lag of the groups, of all groups if none is named, by group, topic and partition.
+// Lag returns the lag of the groups, of all groups if none is named, by group, topic and partition. A group that has no partition, by
+// commit or by its members' subscriptions, has one entry with Partition -1, so that it is seen.
 func Lag(ctx context.Context, client *kgo.Client, now time.Time, groups ...string) ([]GroupLag, error) {
 	lags, err := kadm.NewClient(client).Lag(ctx, groups...)
 	if err != nil {
 		return nil, fmt.Errorf("read the lag of the groups: %w", err)
 	}
-	var out []GroupLag
+	out := []GroupLag{}
 	for _, g := range lags.Sorted() {
 		if err := g.Error(); err != nil {
 			return nil, fmt.Errorf("group %s: %w", g.Group, err)
 		}
-		for _, m := range g.Lag.Sorted() {
-			if m.Err == nil {
-				out = append(out, partitionLag(g.Group, g.State, m))
-			}
+		partitions, err := groupLag(ctx, client, g)
+		if err != nil {
+			return nil, err
 		}
+		out = append(out, partitions...)
 	}
 	if err := addAges(ctx, client, out, now); err != nil {
 		return nil, err
 	}
+	return out, nil
+}
+
+func groupLag(ctx context.Context, client *kgo.Client, g kadm.DescribedGroupLag) (out []GroupLag, err error) {
+	known := map[string]bool{}
+	for _, m := range g.Lag.Sorted() {
+		if m.Err == nil {
+			known[m.Topic] = true
+			out = append(out, partitionLag(g.Group, g.State, m))
+		}
+	}
+	var uncommitted []string // subscribed to, but neither assigned nor committed yet
+	for topic := range subscribed(g) {
+		if !known[topic] {
+			uncommitted = append(uncommitted, topic)
+		}
+	}
+	if len(uncommitted) > 0 {
+		never, err := neverCommitted(ctx, client, g, uncommitted)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, never...)
+	}
+	if len(out) == 0 {
+		out = append(out, GroupLag{Group: g.Group, State: g.State, Partition: -1, Committed: -1})
+	}
+	slices.SortFunc(out, func(a, b GroupLag) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	return out, nil
+}
+
+func subscribed(g kadm.DescribedGroupLag) map[string]bool {
+	topics := map[string]bool{}
+	for _, m := range g.Members {
+		if c, ok := m.Join.AsConsumer(); ok {
+			for _, t := range c.Topics {
+				topics[t] = true
+			}
+		}
+	}
+	return topics
+}
+
+func neverCommitted(ctx context.Context, client *kgo.Client, g kadm.DescribedGroupLag, topics []string) (out []GroupLag, err error) {
+	admin := kadm.NewClient(client)
+	starts, err := admin.ListStartOffsets(ctx, topics...)
+	if err != nil {
+		return nil, fmt.Errorf("list start offsets: %w", err)
+	}
+	ends, err := admin.ListEndOffsets(ctx, topics...)
+	if err != nil {
+		return nil, fmt.Errorf("list end offsets: %w", err)
+	}
+	ends.Each(func(end kadm.ListedOffset) {
+		if end.Err != nil {
+			return // the topic is not there yet
+		}
+		start, _ := starts.Lookup(end.Topic, end.Partition)
+		out = append(out, GroupLag{Group: g.Group, State: g.State, Topic: end.Topic, Partition: end.Partition, Committed: -1,
+			Start: start.Offset, End: end.Offset})
+	})
 	return out, nil
 }
 
@@ -185,6 +249,9 @@ func Totals(lags []GroupLag) []GroupTotal {
 		if t == nil {
 			t = &GroupTotal{Group: l.Group, State: l.State}
 			byGroup[l.Group] = t
+		}
+		if l.Partition < 0 {
+			continue
 		}
 		if l.Records == nil {
 			t.NeverCommitted++

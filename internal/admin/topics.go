@@ -2,10 +2,12 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -55,7 +57,7 @@ func Topics(ctx context.Context, client *kgo.Client, internal bool, names ...str
 		details.FilterInternal()
 	}
 	if len(details) == 0 {
-		return nil, nil
+		return []Topic{}, nil
 	}
 	starts, err := admin.ListStartOffsets(ctx, details.Names()...)
 	if err != nil {
@@ -65,7 +67,7 @@ func Topics(ctx context.Context, client *kgo.Client, internal bool, names ...str
 	if err != nil {
 		return nil, fmt.Errorf("list end offsets: %w", err)
 	}
-	var out []Topic
+	out := []Topic{}
 	for _, d := range details.Sorted() {
 		if d.Err != nil {
 			return nil, fmt.Errorf("topic %s: %w", d.Topic, d.Err)
@@ -134,12 +136,13 @@ func DeleteTopics(ctx context.Context, client *kgo.Client, names ...string) erro
 	return nil
 }
 
-// withMessage puts the broker's own words beside the error code's.
+// withMessage puts the broker's own words in the place of the protocol's description of the error's code.
 func withMessage(err error, message string) error {
-	if message == "" {
+	var code *kerr.Error
+	if message == "" || !errors.As(err, &code) {
 		return err
 	}
-	return fmt.Errorf("%w: %s", err, message)
+	return fmt.Errorf("%s: %s", code.Message, message)
 }
 
 // SortedConfig lists a configuration as key=value, by key.
