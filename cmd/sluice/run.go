@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -83,6 +84,9 @@ func runPipelines(ctx context.Context, log *slog.Logger, pipes []*pipelines.Pipe
 	}
 	err = runRoles(ctx, a, ws, collected)
 	printAccounts(out, a, ws)
+	if err == nil && o.once && ctx.Err() != nil {
+		return errors.New("interrupted before everything was stored; run the same command again to go on")
+	}
 	return err
 }
 
