@@ -27,6 +27,25 @@ type property struct {
 	min, max float64
 }
 
+// asInt makes a long an int, where Kafka has one.
+func (p property) asInt() property {
+	set := p.set
+	p.typ, p.max = cluster.ConfigInt, math.MaxInt32
+	p.set = func(c *Config, value string) error {
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil && n > math.MaxInt32 {
+			return fmt.Errorf("%d is out of bounds; it must be at most %d", n, math.MaxInt32)
+		}
+		return set(c, value)
+	}
+	return p
+}
+
+// asString makes a list a string, where Kafka has one.
+func (p property) asString() property {
+	p.typ = cluster.ConfigString
+	return p
+}
+
 func (p property) whileRunning() property {
 	p.dynamic = true
 	return p
@@ -46,7 +65,7 @@ func properties() []property {
 		list("advertised.listeners", "The addresses that clients are told, host:port or NAME://host:port, each for the clients of the listener of its name; a listener that is left out is told itself.",
 			func(c *Config) *[]string { return &c.Advertise }),
 		list("listener.security.protocol.map", "The protocol of each name of a listener, NAME:PROTOCOL; PLAINTEXT is the only protocol.",
-			func(c *Config) *[]string { return &c.ListenerProtocols }),
+			func(c *Config) *[]string { return &c.ListenerProtocols }).asString(),
 		text("broker.rack", "Where the broker stands.", func(c *Config) *string { return &c.Rack }),
 		{
 			name: "log.dirs", typ: cluster.ConfigList,
@@ -75,12 +94,12 @@ func properties() []property {
 			get: func(c *Config) string { return strconv.Itoa(int(c.OffsetsPartitions)) },
 		},
 		{
-			name: "offsets.topic.replication.factor", typ: cluster.ConfigInt, doc: "Replicas of __consumer_offsets when it is made, at most one for each broker.",
+			name: "offsets.topic.replication.factor", typ: cluster.ConfigShort, doc: "Replicas of __consumer_offsets when it is made, at most one for each broker.",
 			set: setInt(1, math.MaxInt16, func(c *Config, n int64) { c.OffsetsReplicationFactor = int16(n) }),
 			get: func(c *Config) string { return strconv.Itoa(int(c.OffsetsReplicationFactor)) },
 		},
 		duration("offsets.retention.minutes", time.Minute, "How long the offsets of a group without members stay, in minutes.",
-			func(c *Config) *time.Duration { return &c.OffsetsRetention }),
+			func(c *Config) *time.Duration { return &c.OffsetsRetention }).asInt(),
 		duration("offsets.retention.check.interval.ms", time.Millisecond, "How often expired offsets are looked for, in milliseconds.",
 			func(c *Config) *time.Duration { return &c.OffsetsRetentionCheck }),
 		number("offset.metadata.max.bytes", 0, math.MaxInt32, "The longest metadata of a commit, in bytes.",
@@ -88,14 +107,14 @@ func properties() []property {
 		intervalOrNone("group.initial.rebalance.delay.ms", "How long the first rebalance of an empty group waits for more members, in milliseconds.",
 			func(c *Config) *time.Duration { return &c.GroupInitialRebalanceDelay }),
 		duration("group.min.session.timeout.ms", time.Millisecond, "The shortest session timeout a member may ask for, in milliseconds.",
-			func(c *Config) *time.Duration { return &c.GroupSessionTimeoutMin }),
+			func(c *Config) *time.Duration { return &c.GroupSessionTimeoutMin }).asInt(),
 		duration("group.max.session.timeout.ms", time.Millisecond, "The longest session timeout a member may ask for, in milliseconds.",
-			func(c *Config) *time.Duration { return &c.GroupSessionTimeoutMax }),
+			func(c *Config) *time.Duration { return &c.GroupSessionTimeoutMax }).asInt(),
 		number("group.max.size", 1, math.MaxInt32, "The most members of a group.", func(c *Config) *int { return &c.GroupMembersMax }),
 		duration("group.consumer.session.timeout.ms", time.Millisecond, "How long a member of the consumer protocol may be silent, in milliseconds.",
-			func(c *Config) *time.Duration { return &c.ConsumerGroupSessionTimeout }),
+			func(c *Config) *time.Duration { return &c.ConsumerGroupSessionTimeout }).asInt(),
 		duration("group.consumer.heartbeat.interval.ms", time.Millisecond, "How often a member of the consumer protocol is told to send a heartbeat, in milliseconds.",
-			func(c *Config) *time.Duration { return &c.ConsumerGroupHeartbeatInterval }),
+			func(c *Config) *time.Duration { return &c.ConsumerGroupHeartbeatInterval }).asInt(),
 		number("group.consumer.max.size", 1, math.MaxInt32, "The most members of a group of the consumer protocol.",
 			func(c *Config) *int { return &c.ConsumerGroupMembersMax }),
 		assignorList("group.consumer.assignors", "The server-side assignors that members may ask for: uniform, range. The first one is for members that do not ask.",
@@ -120,11 +139,11 @@ func properties() []property {
 		duration("log.retention.check.interval.ms", time.Millisecond, "How often old segments are looked for, in milliseconds.",
 			func(c *Config) *time.Duration { return &c.RetentionCheck }),
 		duration("log.flush.offset.checkpoint.interval.ms", time.Millisecond, "How often recovery points and log starts are stored, in milliseconds.",
-			func(c *Config) *time.Duration { return &c.CheckpointInterval }),
+			func(c *Config) *time.Duration { return &c.CheckpointInterval }).asInt(),
 		duration("replica.high.watermark.checkpoint.interval.ms", time.Millisecond, "How often high watermarks are stored, in milliseconds.",
 			func(c *Config) *time.Duration { return &c.HighWatermarkCheckpoint }),
 		duration("producer.id.expiration.ms", time.Millisecond, "How long an idle producer is remembered, in milliseconds.",
-			func(c *Config) *time.Duration { return &c.ProducerExpiry }).whileRunning(),
+			func(c *Config) *time.Duration { return &c.ProducerExpiry }).asInt().whileRunning(),
 		duration("producer.id.expiration.check.interval.ms", time.Millisecond, "How often idle producers are looked for, in milliseconds.",
 			func(c *Config) *time.Duration { return &c.ProducerExpiryCheck }),
 		number("num.recovery.threads.per.data.dir", 1, 1024, "How many logs are opened at a time.", func(c *Config) *int { return &c.RecoveryThreads }).whileRunning(),

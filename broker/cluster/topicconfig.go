@@ -16,6 +16,7 @@ const (
 	ConfigBoolean ConfigType = 1
 	ConfigString  ConfigType = 2
 	ConfigInt     ConfigType = 3
+	ConfigShort   ConfigType = 4
 	ConfigLong    ConfigType = 5
 	ConfigDouble  ConfigType = 6
 	ConfigList    ConfigType = 7
@@ -29,6 +30,8 @@ func (t ConfigType) String() string {
 		return "string"
 	case ConfigInt:
 		return "int"
+	case ConfigShort:
+		return "short"
 	case ConfigLong:
 		return "long"
 	case ConfigDouble:
@@ -277,6 +280,8 @@ func (d ConfigDef) Check(value string) error {
 		} else if d.Name == "remote.storage.enable" && v == "true" {
 			reason = "tiered storage is not available"
 		}
+	case ConfigShort:
+		reason = d.checkInteger(value, 16)
 	case ConfigInt:
 		reason = d.checkInteger(value, 32)
 	case ConfigLong:
