@@ -40,9 +40,9 @@ func (p property) asInt() property {
 	return p
 }
 
-// asString makes a list a string, where Kafka has one.
-func (p property) asString() property {
-	p.typ = cluster.ConfigString
+// as gives the type that Kafka has, where the value is written the same.
+func (p property) as(typ cluster.ConfigType) property {
+	p.typ = typ
 	return p
 }
 
@@ -65,7 +65,7 @@ func properties() []property {
 		list("advertised.listeners", "The addresses that clients are told, host:port or NAME://host:port, each for the clients of the listener of its name; a listener that is left out is told itself.",
 			func(c *Config) *[]string { return &c.Advertise }),
 		list("listener.security.protocol.map", "The protocol of each name of a listener, NAME:PROTOCOL; PLAINTEXT is the only protocol.",
-			func(c *Config) *[]string { return &c.ListenerProtocols }).asString(),
+			func(c *Config) *[]string { return &c.ListenerProtocols }).as(cluster.ConfigString),
 		text("broker.rack", "Where the broker stands.", func(c *Config) *string { return &c.Rack }),
 		{
 			name: "log.dirs", typ: cluster.ConfigList,
@@ -148,7 +148,7 @@ func properties() []property {
 			func(c *Config) *time.Duration { return &c.ProducerExpiryCheck }),
 		number("num.recovery.threads.per.data.dir", 1, 1024, "How many logs are opened at a time.", func(c *Config) *int { return &c.RecoveryThreads }).whileRunning(),
 		number("log.flush.threads", 1, 1024, "How many logs are synced at a time.", func(c *Config) *int { return &c.FlushThreads }),
-		only("log.cleaner.enable", "true", "Whether compacted topics are compacted."),
+		only("log.cleaner.enable", "true", "Whether compacted topics are compacted.").as(cluster.ConfigBoolean),
 		number("log.cleaner.threads", 1, 1024, "How many logs are compacted at a time.", func(c *Config) *int { return &c.CleanerThreads }),
 		duration("log.cleaner.backoff.ms", time.Millisecond, "How long a thread that finds nothing to compact waits before it looks again, in milliseconds.",
 			func(c *Config) *time.Duration { return &c.CleanerBackoff }).whileRunning(),
