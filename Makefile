@@ -1,7 +1,7 @@
 # Sluice's tasks. `make` or `make help` lists them.
 #
 # Everything needs only Go and make. The real servers and clients of the tests
-# (Kafka, ClickHouse, Prometheus, kcat, librdkafka) are fetched by `make parts`
+# (Kafka, ClickHouse, Prometheus and a dozen clients) are fetched by `make parts`
 # into a cache outside the tree; tests whose part cannot be had are skipped and
 # named in one closing line.
 
@@ -23,11 +23,17 @@ BENCH_TIME   ?= 1s
 PKG          ?= ./...
 CROSS        := linux/amd64 linux/arm64 darwin/arm64
 
+# Kills in a row of `make test-kill`, which takes some 2 s for each.
+KILLS := 50
+
+# A module of its own: what the tests' Go clients need is not the product's.
+GO_CLIENTS := internal/compat/goclients
+
 # Where tests note the parts they did without; read back by the closing line.
 SKIPPED_PARTS := $(CURDIR)/build/skipped-parts
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-unit race lint cross parts fuzz-short bench bench-broker clean
+.PHONY: help build demo test test-unit test-kgo test-kill compatibility race lint cross parts fuzz-short bench bench-broker clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -52,6 +58,16 @@ test: build ## all tests, with real servers and clients where they can be had (u
 test-unit: ## the fast inner loop: no processes, no network, under 30 s
 	$(GO) test -vet=off -short -timeout $(UNIT_TIMEOUT) $(PKG)
 
+test-kgo: ## franz-go's own public test suite in full, against the broker
+	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) -run TestFranzGoSuite -v ./internal/compat -args -kgo.full
+
+test-kill: ## KILLS (50) SIGKILLs in a row under load: nothing acknowledged may be lost
+	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) -run TestKilledUnderLoad -v ./internal/compat -args -kills $(KILLS)
+
+compatibility: ## write docs/compatibility.md from a run against the broker and one against Kafka
+	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) ./internal/compat -args -update
+	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) ./internal/compat -args -update -against=kafka
+
 race: ## the inner loop's tests under the race detector (needs gcc)
 	CGO_ENABLED=1 $(GO) test -race -short -timeout $(TEST_TIMEOUT) $(PKG)
 
@@ -59,6 +75,7 @@ lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "not gofmt-ed (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
+	cd $(GO_CLIENTS) && $(GO) vet ./...
 	$(GO) tool staticcheck ./...
 
 cross: ## compile without cgo for every supported platform

@@ -30,6 +30,8 @@ func wantLines(t *testing.T, what, text string, lines ...string) {
 }
 
 func TestKafkaConfigs(t *testing.T) {
+	t.Parallel()
+	covers(t, "configs-alter")
 	b := startBroker(t)
 	createTopic(t, b, "tuned", 1)
 	configs := func(args ...string) string { return output(t, tool(t, b, kafkaConfigs, args...), "") }
@@ -57,6 +59,8 @@ func TestKafkaConfigs(t *testing.T) {
 }
 
 func TestKafkaLogDirs(t *testing.T) {
+	t.Parallel()
+	covers(t, "log-dirs")
 	b := startBroker(t)
 	createTopic(t, b, "stored", 2)
 	output(t, tool(t, b, kafkaConsoleProducer, "--topic", "stored"), text(numbered("line", 10)))
@@ -89,6 +93,8 @@ func TestKafkaLogDirs(t *testing.T) {
 }
 
 func TestKafkaLeaderElection(t *testing.T) {
+	t.Parallel()
+	covers(t, "leader-election")
 	b := startBroker(t)
 	createTopic(t, b, "led", 2)
 	for _, kind := range []string{"preferred", "unclean"} {
@@ -99,6 +105,8 @@ func TestKafkaLeaderElection(t *testing.T) {
 }
 
 func TestKafkaReassignPartitions(t *testing.T) {
+	t.Parallel()
+	covers(t, "reassign")
 	b := startBroker(t)
 	createTopic(t, b, "placed", 1)
 	reassign := func(args ...string) string { return output(t, tool(t, b, kafkaReassignPartitions, args...), "") }
@@ -114,6 +122,8 @@ func TestKafkaReassignPartitions(t *testing.T) {
 }
 
 func TestKafkaDescribeProducers(t *testing.T) {
+	t.Parallel()
+	covers(t, "describe-producers")
 	b := startBroker(t)
 	createTopic(t, b, "produced", 1)
 	output(t, testenv.KafkaTool(t, kafkaProducerPerfTest, "--topic", "produced", "--num-records", "100", "--record-size", "20",
@@ -126,6 +136,8 @@ func TestKafkaDescribeProducers(t *testing.T) {
 }
 
 func TestKafkaCluster(t *testing.T) {
+	t.Parallel()
+	covers(t, "cluster")
 	b := startBroker(t)
 	wantLines(t, "cluster-id", output(t, testenv.KafkaTool(t, kafkaCluster, "cluster-id", "--bootstrap-server", b.addr), ""), "Cluster ID: ")
 	wantLines(t, "list-endpoints", output(t, testenv.KafkaTool(t, kafkaCluster, "list-endpoints", "--bootstrap-server", b.addr), ""), "127.0.0.1")

@@ -1,6 +1,9 @@
 // Package compat holds no code: its tests drive the broker, started as the
-// binary a user starts, with the clients and tools that others wrote: kcat and
-// confluent-kafka (librdkafka 2.0 and 2.12), and Apache Kafka's own tools.
+// binary a user starts, with the clients and tools that others wrote: Apache
+// Kafka's own tools, kcat and confluent-kafka (librdkafka), kafka-python,
+// aiokafka, kafkajs, sarama, segmentio/kafka-go and franz-go's public tests.
+// What they exercise is the table of docs/compatibility.md. Two more tests are
+// of what no client should meet: garbage, and a broker that is killed.
 //
 // With -against=kafka the same tests run against an Apache Kafka, which tells a
 // fault of the broker from a wrong expectation here:
@@ -28,6 +31,10 @@ const (
 	commandTimeout = 60 * time.Second
 	waitTimeout    = 30 * time.Second
 	waitPoll       = 20 * time.Millisecond
+
+	// consumerHeartbeat makes members of the consumer protocol learn in a
+	// second, not in five, that they shall hand over.
+	consumerHeartbeat = "1000"
 )
 
 var against = flag.String("against", "sluice", "the broker to test: sluice or kafka")
@@ -39,22 +46,40 @@ type broker struct {
 	addr string
 	logs string // directory of the partitions' directories
 	*testenv.Process
+	command testenv.Command      // how to start it again
+	kafka   *testenv.KafkaServer // if that is what is tested
 }
 
 func startBroker(t *testing.T) *broker {
 	t.Helper()
 	if *against == "kafka" {
-		k := testenv.StartKafka(t, testenv.KafkaConfig{Properties: map[string]string{"num.partitions": "1"}})
-		return &broker{addr: k.Addr, logs: k.LogDir(), Process: k.Process}
+		k := testenv.StartKafka(t, testenv.KafkaConfig{Properties: map[string]string{
+			"num.partitions":                           "1",
+			"group.consumer.heartbeat.interval.ms":     consumerHeartbeat,
+			"group.consumer.min.heartbeat.interval.ms": consumerHeartbeat,
+		}})
+		return &broker{addr: k.Addr, logs: k.LogDir(), Process: k.Process, kafka: k}
 	}
 	b := &broker{addr: fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), logs: t.TempDir()}
-	b.Process = testenv.Start(t, testenv.Command{
+	b.command = testenv.Command{
 		Name:  "broker",
 		Path:  testenv.Sluice(t),
 		Args:  []string{"broker", "--config", writeConfig(t), "--data", b.logs, "--listen", b.addr, "--metrics", ""},
 		Ready: func(ctx context.Context) error { return testenv.PingKafka(ctx, b.addr) },
-	})
+	}
+	b.Process = testenv.Start(t, b.command)
 	return b
+}
+
+// restart starts a broker that was killed again, on its address and data.
+func (b *broker) restart(t *testing.T) {
+	t.Helper()
+	if b.kafka != nil {
+		b.kafka.Restart(t)
+		b.Process = b.kafka.Process
+		return
+	}
+	b.Process = testenv.Start(t, b.command)
 }
 
 // writeConfig takes the 3 s out of each new group that Kafka's default waits for
@@ -62,7 +87,8 @@ func startBroker(t *testing.T) *broker {
 func writeConfig(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "broker.yaml")
-	if err := os.WriteFile(file, []byte("group.initial.rebalance.delay.ms: 0\n"), 0o644); err != nil {
+	settings := "group.initial.rebalance.delay.ms: 0\ngroup.consumer.heartbeat.interval.ms: " + consumerHeartbeat + "\n"
+	if err := os.WriteFile(file, []byte(settings), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return file

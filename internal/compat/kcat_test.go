@@ -14,6 +14,7 @@ func kcat(t *testing.T, b *broker, args ...string) *exec.Cmd {
 }
 
 func TestKcatEachCodec(t *testing.T) {
+	covers(t, "kcat")
 	b := startBroker(t)
 	for _, codec := range codecs {
 		want := numbered(codec, 2000)
@@ -27,6 +28,7 @@ func TestKcatEachCodec(t *testing.T) {
 }
 
 func TestKcatAcks(t *testing.T) {
+	covers(t, "kcat")
 	b := startBroker(t)
 	for _, acks := range []string{"0", "1", "all"} {
 		want := numbered("acks", 100)
@@ -38,6 +40,7 @@ func TestKcatAcks(t *testing.T) {
 }
 
 func TestKcatKeysHeadersTimestamps(t *testing.T) {
+	covers(t, "kcat")
 	b := startBroker(t)
 	output(t, kcat(t, b, "-P", "-t", "full", "-K", ":", "-Z", "-H", "host=web-1", "-H", "path=/var/log/a"), "k1:v1\n:null-key\nk3:\n")
 	got := output(t, kcat(t, b, "-C", "-t", "full", "-e", "-q", "-Z", "-f", `%o %k=%s [%h] %p\n`), "")
@@ -50,6 +53,7 @@ func TestKcatKeysHeadersTimestamps(t *testing.T) {
 }
 
 func TestKcatListsAndQueries(t *testing.T) {
+	covers(t, "kcat")
 	b := startBroker(t)
 	output(t, kcat(t, b, "-P", "-t", "listed"), text(numbered("x", 10)))
 	list := output(t, kcat(t, b, "-L"), "")
@@ -69,6 +73,7 @@ func TestKcatListsAndQueries(t *testing.T) {
 // one leaves and the other takes all, then a new member goes on where the
 // group committed.
 func TestKcatBalancedGroup(t *testing.T) {
+	covers(t, "kcat")
 	b := startBroker(t)
 	createTopic(t, b, "shared", 4)
 	first, second := startMember(t, b, "balanced", "shared"), startMember(t, b, "balanced", "shared")

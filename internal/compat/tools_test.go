@@ -40,6 +40,8 @@ func createTopic(t *testing.T, b *broker, name string, partitions int, config ..
 }
 
 func TestKafkaTopics(t *testing.T) {
+	t.Parallel()
+	covers(t, "topics", "configs")
 	b := startBroker(t)
 	createTopic(t, b, "orders", 2, "retention.ms=3600000", "segment.bytes=1048576")
 	output(t, tool(t, b, kafkaTopics, "--alter", "--topic", "orders", "--partitions", "3"), "")
@@ -62,6 +64,8 @@ func TestKafkaTopics(t *testing.T) {
 }
 
 func TestKafkaConsole(t *testing.T) {
+	t.Parallel()
+	covers(t, "console", "groups")
 	b := startBroker(t)
 	want := numbered("console", 500)
 	output(t, tool(t, b, kafkaConsoleProducer, "--topic", "console", "--producer-property", "compression.type=zstd"), text(want))
@@ -102,6 +106,8 @@ func groupLag(t *testing.T, b *broker, group, topic string, partition int) (curr
 // TestKafkaDumpLog lets Kafka's own reader of log files check ours: batches of
 // every codec, over several segments, and their indexes.
 func TestKafkaDumpLog(t *testing.T) {
+	t.Parallel()
+	covers(t, "dump-log")
 	b := startBroker(t)
 	createTopic(t, b, "dumped", 1, "segment.bytes=1048576", "index.interval.bytes=4096")
 	records := 0

@@ -31,22 +31,25 @@ func Sluice(t testing.TB) string {
 	return path
 }
 
-// binary is a main package of this module, built on first use.
+// binary is a main package of this tree, or a package's tests, built on first
+// use.
 type binary struct {
+	dir  string // of its module, below the root; empty: the root
 	pkg  string
+	test bool
 	once sync.Once
 	file string
 	err  error
 }
 
 func (b *binary) path() (string, error) {
-	b.once.Do(func() { b.file, b.err = buildBinary(b.pkg) })
+	b.once.Do(func() { b.file, b.err = b.build() })
 	return b.file, b.err
 }
 
-// buildBinary builds pkg and returns a file named after its content, which is
-// never written again: a running program's file stays what it was.
-func buildBinary(pkg string) (string, error) {
+// build returns a file named after its content, which is never written again: a
+// running program's file stays what it was.
+func (b *binary) build() (string, error) {
 	root, err := moduleRoot()
 	if err != nil {
 		return "", err
@@ -70,14 +73,19 @@ func buildBinary(pkg string) (string, error) {
 		return "", err
 	}
 
-	built := filepath.Join(dir, ".build-"+shortHash([]byte(root))+"-"+filepath.Base(pkg))
-	cmd := exec.Command("go", "build", "-o", built, pkg)
-	cmd.Dir = root
+	name := filepath.Base(filepath.Join(root, b.dir, b.pkg))
+	built := filepath.Join(dir, ".build-"+shortHash([]byte(root))+"-"+name)
+	how := []string{"build"}
+	if b.test {
+		how = []string{"test", "-vet=off", "-c"}
+	}
+	cmd := exec.Command("go", append(how, "-o", built, b.pkg)...)
+	cmd.Dir = filepath.Join(root, b.dir)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+		return "", fmt.Errorf("build %s: %w\n%s", b.pkg, err, out)
 	}
-	return keepByContent(built, filepath.Join(dir, filepath.Base(pkg)))
+	return keepByContent(built, filepath.Join(dir, name))
 }
 
 // readSourceDirectories reads every directory of sources, and nothing else: the

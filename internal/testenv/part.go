@@ -30,7 +30,8 @@ type Part struct {
 
 // Parts lists all that tests may ask for.
 func Parts() []Part {
-	return []Part{kafkaPart, clickHousePart, kcatPart, prometheusPart, librdkafkaPart}
+	return []Part{kafkaPart, clickHousePart, kcatPart, prometheusPart,
+		librdkafkaPart, kafkaPythonPart, aiokafkaPart, kafkajsPart, goClientsPart}
 }
 
 // Ensure returns the part's directory in the cache, fetching the part first

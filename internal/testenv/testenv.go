@@ -1,9 +1,9 @@
 // Package testenv gives tests the real servers and clients that Sluice talks
-// to: Apache Kafka and its tools, ClickHouse, Prometheus, kcat, librdkafka, and
-// the sluice binary itself.
+// to: Apache Kafka and its tools, ClickHouse, Prometheus, the client libraries
+// of other languages, and the sluice binary itself.
 //
 // The parts are fetched once, at pinned versions, by the ordinary clients of
-// the package registries (mvn, npm, apt-get, pip) into a cache outside the
+// the package registries (mvn, npm, apt-get, pip, go) into a cache outside the
 // tree: $SLUICE_TESTENV, else sluice-testenv under the user's cache directory.
 // Several test binaries may fetch and start parts at once.
 //

@@ -121,7 +121,8 @@ def group():
     again = read(c, 1)
     assert [m.value() for m in again] == [b"after"], "the commit was not where the group went on"
     committed = c.committed([TopicPartition("py-group", i) for i in range(3)], timeout=TIMEOUT)
-    assert sum(tp.offset for tp in committed) == len(first), committed
+    # A partition that the producer left out has no offset.
+    assert sum(tp.offset for tp in committed if tp.offset >= 0) == len(first), committed
     lo_hi = [c.get_watermark_offsets(TopicPartition("py-group", i), timeout=TIMEOUT) for i in range(3)]
     assert sum(hi - lo for lo, hi in lo_hi) == 301, lo_hi
 
