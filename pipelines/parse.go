@@ -25,6 +25,10 @@ func Parse(name string, src []byte) ([]*Pipeline, error) {
 		r.errorAt(Pos{name, 1, 1}, "the file has %d bytes; at most %s are read", len(src), formatSize(fileBytesMax))
 		return nil, r.errs
 	}
+	if line, deep := tooDeep(r.lines); deep {
+		r.errorAt(Pos{name, line, 1}, "brackets are nested deeper than %d levels", nestingMax)
+		return nil, r.errs
+	}
 	var pipes []*Pipeline
 	for _, doc := range r.parseYAML(src) {
 		r.collectAnchors(doc)
@@ -41,6 +45,28 @@ func Parse(name string, src []byte) ([]*Pipeline, error) {
 		return nil, r.errs
 	}
 	return pipes, nil
+}
+
+// nestingMax bounds the nesting of brackets in a file; the YAML library takes time that grows with the square of it.
+const nestingMax = 200
+
+// tooDeep finds the line on which brackets are nested too deeply. It looks at no quotes: no text has so many that stay open.
+func tooDeep(lines []string) (line int, deep bool) {
+	depth := 0
+	for i, text := range lines {
+		for _, c := range []byte(text) {
+			switch c {
+			case '[', '{':
+				depth++
+			case ']', '}':
+				depth = max(depth-1, 0)
+			}
+			if depth > nestingMax {
+				return i + 1, true
+			}
+		}
+	}
+	return 0, false
 }
 
 // Load parses files, and the *.yaml and *.yml in directories, in the order
@@ -82,9 +108,12 @@ func expand(paths []string) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read pipeline file: %w", err)
 		}
-		if !info.IsDir() {
+		if info.Mode().IsRegular() {
 			files = append(files, p)
 			continue
+		}
+		if !info.IsDir() {
+			return nil, fmt.Errorf("read pipeline file: %s is neither a file nor a directory", p) // a pipe may never end
 		}
 		entries, err := os.ReadDir(p)
 		if err != nil {

@@ -31,7 +31,7 @@ func (r *yamlReader) stage(n ast.Node, what string) Stage {
 		}},
 		known{"drop", func(e entry) {
 			count++
-			stage = &DropStage{Pos: e.pos, Cond: r.source(e.value, what+".drop")}
+			stage = &DropStage{Pos: e.pos, Cond: r.condition(e.value, what+".drop")}
 		}},
 		known{"set", func(e entry) {
 			count++
@@ -158,4 +158,17 @@ func (r *yamlReader) blockLocator(n ast.Node, start Pos) func(line, col int) Pos
 		}
 		return p
 	}
+}
+
+// condition reads an expression that must give true or false, as far as its form tells.
+func (r *yamlReader) condition(n ast.Node, what string) *Source {
+	s := r.source(n, what)
+	if s == nil {
+		return nil
+	}
+	events := knownFields{parsed: true} // of which nothing is known
+	if kind := events.kindOf(s); kind != KindNull && kind != KindBool {
+		r.errorOn(n, "%s: want a condition, such as status >= 500, not %q (%s)", what, s.Text, kind)
+	}
+	return s
 }

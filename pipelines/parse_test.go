@@ -3,7 +3,9 @@ package pipelines
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
@@ -128,4 +130,18 @@ func describeRun(t *testing.T, p *Pipeline, input string) string {
 		b.WriteString("\n")
 	}
 	return b.String()
+}
+
+func TestParseRefusesWhatWouldHang(t *testing.T) {
+	start := "pipeline: x\ntests: "
+	if _, err := Parse("p.yaml", []byte(start+strings.Repeat("[", 50_000))); err == nil || !strings.Contains(err.Error(), "p.yaml:2:1: brackets are nested deeper than 200 levels") {
+		t.Errorf("deep nesting: %v", err)
+	}
+	fifo := filepath.Join(t.TempDir(), "p.yaml")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Skip("no named pipes here: ", err)
+	}
+	if _, err := Load(fifo); err == nil || !strings.Contains(err.Error(), "neither a file nor a directory") {
+		t.Errorf("a pipe: %v", err)
+	}
 }
