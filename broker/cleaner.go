@@ -30,7 +30,7 @@ type cleaner struct {
 	metrics *cleanerMetrics
 	pace    pacer
 
-	mu   sync.Mutex // guards what follows; a leaf
+	mu   sync.Mutex // guards what follows; taken before the locks of logs
 	busy map[*replica.Partition]bool
 	// failed tells when a compaction failed last, for want of room for example.
 	failed map[*replica.Partition]time.Time

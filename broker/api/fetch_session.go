@@ -27,7 +27,7 @@ const (
 // fetchSessions are the fetch sessions of all clients (KIP-227): with one, a
 // request names only the partitions that changed since the one before, and its
 // answer only those that have something to tell. It is safe for concurrent use;
-// its lock is taken before none.
+// no other lock is taken under its own; the lock of a session comes before it.
 type fetchSessions struct {
 	max int
 

@@ -19,6 +19,6 @@
 //
 // Partition.fence is taken shared for each append and exclusively to change
 // who leads, so that no append is under way when a change returns. The log's
-// own locks come after it. Partition.mu guards the waits; it is a leaf, and no
-// wait is fired while it is held.
+// own locks come after it. Partition.mu guards the waits; the log's state may be
+// read under it, and no wait is fired while it is held.
 package replica
