@@ -28,6 +28,8 @@ import (
 // What content cannot tell, and comes twice or once accordingly:
 //   - What was read of a file after the last checkpoint before a crash is not in
 //     the checkpoint: it comes again, from the file or from its copy.
+//   - A copy that no scan saw while its original was there, of which no content
+//     is left to compare with after the next start: it comes again.
 //   - A copy whose original is emptied only after the grace period (while the
 //     agent runs) is read as a file of its own, as is one whose name does not
 //     come from the original's.

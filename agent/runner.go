@@ -154,6 +154,9 @@ func (r *runner) restore(s savedPipeline, known bool) {
 		r.tracks[t.id] = t
 	}
 	for _, f := range s.Gone {
+		if f.Offset == 0 {
+			continue
+		}
 		r.orphans = append(r.orphans, orphan{place: f.position(), names: [2]string{f.Path, f.Path}, since: time.Unix(f.Seen, 0)})
 	}
 }
@@ -474,7 +477,9 @@ func (r *runner) snapshot() (p savedPipeline, moved, known bool) {
 		p.Files = append(p.Files, t.save())
 	}
 	for i := range r.orphans {
-		p.Gone = append(p.Gone, r.orphans[i].save())
+		if f := r.orphans[i].save(); f.Offset > 0 { // else nothing of it is delivered
+			p.Gone = append(p.Gone, f)
+		}
 	}
 	p.Gone = append(p.Gone, r.suspectedLocked()...)
 	moved = r.dirty

@@ -222,6 +222,18 @@ func (s *schedule) rest() {
 	}
 }
 
+// settle lets the agent look at everything twice and takes a checkpoint.
+func (s *schedule) settle() {
+	was := s.nested
+	s.nested = true
+	for range 3 {
+		s.work()
+		s.now = s.now.Add(s.runner.cfg.ScanInterval)
+	}
+	s.nested = was
+	s.save()
+}
+
 // work lets the agent do all that can be done now.
 func (s *schedule) work() {
 	for range quietMax {
@@ -574,12 +586,14 @@ func (s *schedule) copyTruncate() {
 	s.touched("app.log")
 }
 
-// deleteAndMakeAgain needs all of the old content read, or it would be lost.
+// deleteAndMakeAgain needs all of the old content read, or it would be lost, and
+// a copy of it seen: after a crash nothing would tell that it is one.
 func (s *schedule) deleteAndMakeAgain() {
 	if !s.exists() || s.runner == nil {
 		return
 	}
 	s.sync()
+	s.settle()
 	s.remove("app.log")
 	s.between()
 	s.write("app.log", s.line()+"\n")
