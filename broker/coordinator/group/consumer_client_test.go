@@ -26,7 +26,7 @@ import (
 // consumerConfig has short timeouts: the broker, not the client, decides on them.
 func consumerConfig(t *testing.T) broker.Config {
 	cfg := groupConfig(t)
-	cfg.ConsumerGroupSessionTimeout = 4 * time.Second
+	cfg.ConsumerGroupSessionTimeout = 6 * time.Second
 	cfg.ConsumerGroupHeartbeatInterval = 300 * time.Millisecond
 	return cfg
 }
@@ -70,14 +70,14 @@ func launch(t *testing.T, cmd *exec.Cmd) (*exec.Cmd, *lines) {
 // eventually waits for a condition of processes that are watched from outside.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.After(clientTimeout)
+	deadline := time.After(2 * clientTimeout) // several processes start meanwhile
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%s: not after %v", what, clientTimeout)
+			t.Fatalf("%s: not after %v", what, 2*clientTimeout)
 		}
 	}
 }
@@ -180,7 +180,9 @@ func TestJavaConsumersOfTheNewProtocol(t *testing.T) {
 
 // The Go client, with an assignor of the broker's.
 func TestGoConsumersOfTheNewProtocol(t *testing.T) {
-	n := startNode(t, consumerConfig(t))
+	cfg := consumerConfig(t)
+	cfg.ConsumerGroupSessionTimeout = 1500 * time.Millisecond
+	n := startNode(t, cfg)
 	n.fill(t, "t", 3000)
 	c := newConsumers(t)
 	var network cut
