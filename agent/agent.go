@@ -261,7 +261,7 @@ func (a *Agent) saveSaying() {
 	err := a.save()
 	switch {
 	case err != nil && !a.saidBad:
-		a.log.Error("the checkpoint cannot be written; lines since the last one would be sent again after a restart", "err", err)
+		a.log.Error("the checkpoint cannot be written; lines since the last one would be sent again after a restart", "error", err)
 	case err == nil && a.saidBad:
 		a.log.Info("the checkpoint is written again")
 	}
@@ -306,13 +306,16 @@ func (a *Agent) Accounts() []Account {
 	return out
 }
 
-// Ready returns nil when every pipeline has its topic and has looked for its
-// files once, else what it waits for.
+// Ready returns nil when every pipeline has its topic, has looked for its
+// files once, and has its lines acknowledged; else what it waits for.
 func (a *Agent) Ready() error {
 	for _, r := range a.runners {
 		r.mu.Lock()
 		err := r.ready
 		r.mu.Unlock()
+		if age := r.oldestUnacked(r.cfg.Now()); err == nil && age > unreadyAfter {
+			err = fmt.Errorf("the brokers of topic %s have acknowledged nothing for %s; the files keep the lines", r.pipe.Topic.Name, age.Round(time.Second))
+		}
 		if err != nil {
 			return fmt.Errorf("pipeline %s: %w", r.pipe.Name, err)
 		}

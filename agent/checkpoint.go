@@ -162,7 +162,7 @@ func (c *checkpointFile) loadOne(path string) (saved, error) {
 func (c *checkpointFile) setAside(suffix string) {
 	path, aside := c.path(suffix), c.path(".corrupt")
 	if err := os.Rename(path, aside); err != nil {
-		c.log.Error("damaged checkpoint cannot be set aside", "path", path, "err", err)
+		c.log.Error("damaged checkpoint cannot be set aside", "path", path, "error", err)
 		return
 	}
 	c.log.Error("damaged checkpoint set aside", "path", path, "as", aside)

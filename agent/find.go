@@ -29,7 +29,7 @@ func (r *runner) scan(now time.Time) {
 	r.scanWanted, r.scanSoon = false, false
 	listing := r.scanner.Scan()
 	if err := r.hints.Watch(listing.Dirs); err != nil {
-		r.say("watch", "some directories give no change events; they are looked at every scan interval (fs.inotify.max_user_watches bounds the watches)", err)
+		r.say(place{kind: "watch"}, "some directories give no change events; they are looked at every scan interval (fs.inotify.max_user_watches bounds the watches)", err)
 	}
 	r.sayProblems(listing.Problems)
 	if r.firstStart && r.pipe.Collect.File.StartAt == pipelines.StartAtEnd {
@@ -99,14 +99,15 @@ func earlier(a, b time.Time) time.Time {
 }
 
 func (r *runner) sayProblems(problems []tail.Problem) {
-	now := map[string]bool{}
+	now := map[place]bool{}
 	for _, p := range problems {
-		now["find "+p.Path] = true
-		r.say("find "+p.Path, "cannot be looked at; trying again at every scan", p.Err)
+		at := place{"find", p.Path}
+		now[at] = true
+		r.say(at, "cannot be looked at; trying again at every scan", p.Err)
 	}
-	for place := range r.said {
-		if len(place) > 5 && place[:5] == "find " && !now[place] {
-			r.heal(place, "is there now")
+	for at := range r.said {
+		if at.kind == "find" && !now[at] {
+			r.heal(at, "is there now")
 		}
 	}
 }
@@ -302,7 +303,7 @@ func (r *runner) follow(f tail.Found, now time.Time, onlyKnown bool) {
 		r.sayOpen(f.Path, err)
 		return
 	}
-	r.heal(f.Path, "the file can be read now")
+	r.heal(place{"file", f.Path}, "the file can be read now")
 	if file.ID() != f.ID { // renamed in between: the next look sees it
 		r.scanWanted = true
 		r.missed = r.missed || onlyKnown
@@ -312,7 +313,7 @@ func (r *runner) follow(f tail.Found, now time.Time, onlyKnown bool) {
 	t, wait, err := r.identify(file, f, now, onlyKnown)
 	if err != nil || wait {
 		if err != nil {
-			r.say(f.Path, "the file cannot be read; trying again at every scan", err)
+			r.say(place{"file", f.Path}, "the file cannot be read; trying again at every scan", err)
 		}
 		r.close(file)
 		return
@@ -461,7 +462,7 @@ func outOfHandles(err error) bool {
 }
 
 func (r *runner) sayHandles() {
-	r.say("descriptors", "out of file descriptors: quiet files are closed and opened again when they change, new ones wait for that (raise the limit with ulimit -n)",
+	r.say(place{kind: "descriptors"}, "out of file descriptors: quiet files are closed and opened again when they change, new ones wait for that (raise the limit with ulimit -n)",
 		fmt.Errorf("at most %d files are held open", r.cfg.OpenFilesMax))
 }
 
@@ -473,9 +474,9 @@ func (r *runner) sayOpen(path string, err error) {
 		r.scanSoon = true
 		r.nextScan = earlier(r.nextScan, r.cfg.Now().Add(r.cfg.ScanInterval))
 	case errors.Is(err, syscall.EACCES):
-		r.say(path, "the file cannot be read; give this user read access (group or ACL), it is tried again at every scan", err)
+		r.say(place{"file", path}, "the file cannot be read; give this user read access (group or ACL), it is tried again at every scan", err)
 	default:
-		r.say(path, "the file cannot be opened; trying again at every scan", err)
+		r.say(place{"file", path}, "the file cannot be opened; trying again at every scan", err)
 	}
 }
 
@@ -522,7 +523,7 @@ func (r *runner) release(s *source) {
 	r.unname(s)
 	r.timed.clear(s)
 	delete(r.sources, s.file.ID())
-	delete(r.said, s.path)
+	delete(r.said, place{"file", s.path})
 	first := s.track.path
 	if r.family[first] = slices.DeleteFunc(r.family[first], func(x *source) bool { return x == s }); len(r.family[first]) == 0 {
 		delete(r.family, first)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -455,4 +456,26 @@ func TestMissingDirectoryHeals(t *testing.T) {
 	}
 	r.write("later/a.log", "two\n")
 	r.wants("one", "two")
+}
+
+func TestNotReadyWhileNothingIsAcknowledged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, plainPipeline)
+	var ahead atomic.Int64 // of the real clock
+	r.cfg.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	r.store.hold()
+	r.start()
+	r.eventually("it is ready", func() bool { return r.agent.Ready() == nil })
+	r.write("a.log", "one\n")
+	r.eventually("it is under way", func() bool { return r.account().InFlight.Lines == 1 })
+	if err := r.agent.Ready(); err != nil {
+		t.Errorf("a line has just been sent: %v", err)
+	}
+	ahead.Store(int64(2 * unreadyAfter))
+	if err := r.agent.Ready(); err == nil || !strings.Contains(err.Error(), "topic lines have acknowledged nothing") {
+		t.Errorf("nothing is acknowledged, but %v", err)
+	}
+	r.store.letGo()
+	r.wants("one")
+	r.eventually("it is ready again", func() bool { return r.agent.Ready() == nil })
 }

@@ -21,7 +21,7 @@ func (r *runner) read(s *source, now time.Time, final bool) bool {
 	switch {
 	case err != nil:
 		r.chunks.put(c)
-		r.say(s.path, "the file cannot be read; trying again at every scan", err)
+		r.say(place{"file", s.path}, "the file cannot be read; trying again at every scan", err)
 		return false
 	case outcome == tail.Truncated || outcome == tail.Rewritten:
 		r.chunks.put(c)
@@ -164,6 +164,6 @@ func header(key, value string) producer.Header {
 
 // sayCut says once for a file that its lines are over the limit.
 func (r *runner) sayCut(c *chunk) {
-	r.say("line "+c.path, "lines over the limit are cut (collect.file.line_bytes_max)",
+	r.say(place{"line", c.path}, "lines over the limit are cut (collect.file.line_bytes_max)",
 		fmt.Errorf("a line is longer than %d bytes", r.lineBytesMax()))
 }

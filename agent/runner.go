@@ -30,6 +30,8 @@ const (
 	// stalledAfter is how long the oldest line may be unacknowledged before
 	// that is said and the topic is looked at again.
 	stalledAfter = 15 * time.Second
+	// unreadyAfter is how long it may be so before the agent is not ready.
+	unreadyAfter = 5 * time.Second
 	// catchUpLagBytes is the lag above which a pipeline is catching up, and
 	// caughtUpLagBytes that below which it no longer is.
 	catchUpLagBytes  = 64 << 20
@@ -66,7 +68,7 @@ type runner struct {
 	missed   bool              // within a scan: a known file moved before it could be looked at
 	strange  time.Time         // since when strangers wait for a scan that misses none; zero: none waits
 	atEnd    map[tail.ID]bool  // present at the very first start with start_at: end, not begun yet
-	said     map[string]string // trouble by place, so that it is said once
+	said     map[place]string // trouble by place, so that it is said once
 
 	hinted        bool // the hints have something to take
 	scanned       bool // once
@@ -124,7 +126,7 @@ func newRunner(log *slog.Logger, p *pipelines.Pipeline, cfg Config, blocks *tail
 		log: log.With("pipeline", p.Name), cfg: inputConfig(cfg, file), pipe: p, blocks: blocks,
 		scanner: scanner, work: work,
 		sources: map[tail.ID]*source{}, byPath: map[string]*source{}, family: map[string][]*source{}, suspects: map[tail.ID]suspect{},
-		said: map[string]string{}, atEnd: map[tail.ID]bool{}, tracks: map[tail.ID]*track{},
+		said: map[place]string{}, atEnd: map[tail.ID]bool{}, tracks: map[tail.ID]*track{},
 		wake: make(chan struct{}, 1), prepared: make(chan prepared, 1), finished: make(chan struct{}),
 		account: Account{Pipeline: p.Name}, ready: errNotPrepared,
 	}
@@ -165,7 +167,7 @@ func (r *runner) restore(s savedPipeline, known bool) {
 func (r *runner) run(ctx context.Context) {
 	var err error
 	if r.hints, err = tail.NewHints(); err != nil {
-		r.log.Warn("no change events: directories are looked at every scan interval instead", "interval", r.cfg.ScanInterval, "err", err)
+		r.log.Warn("no change events: directories are looked at every scan interval instead", "interval", r.cfg.ScanInterval, "error", err)
 	}
 	helping, cancel := context.WithCancel(ctx)
 	r.helpers.Go(func() { r.prepare(helping) })
@@ -313,7 +315,7 @@ func (r *runner) prepare(ctx context.Context) {
 		}
 		r.setReady(err)
 		if pause == prepareBackoffMin {
-			r.log.Warn("the topic cannot be had from the brokers; trying again without end, the files keep the lines", "err", err)
+			r.log.Warn("the topic cannot be had from the brokers; trying again without end, the files keep the lines", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -372,19 +374,29 @@ func (r *runner) setReady(err error) {
 	r.mu.Unlock()
 }
 
-// say logs trouble at a place once, until it changes or heals.
-func (r *runner) say(place, what string, err error) {
-	if r.said[place] == err.Error() {
-		return
+// place is where trouble is: of which kind, and at which path, if at one.
+type place struct{ kind, path string }
+
+func (p place) attrs(more ...any) []any {
+	if p.path == "" {
+		return more
 	}
-	r.said[place] = err.Error()
-	r.log.Warn(what, "path", place, "err", err)
+	return append([]any{"path", p.path}, more...)
 }
 
-func (r *runner) heal(place, what string) {
-	if _, ok := r.said[place]; ok {
-		delete(r.said, place)
-		r.log.Info(what, "path", place)
+// say logs trouble at a place once, until it changes or heals.
+func (r *runner) say(at place, what string, err error) {
+	if r.said[at] == err.Error() {
+		return
+	}
+	r.said[at] = err.Error()
+	r.log.Warn(what, at.attrs("error", err)...)
+}
+
+func (r *runner) heal(at place, what string) {
+	if _, ok := r.said[at]; ok {
+		delete(r.said, at)
+		r.log.Info(what, at.attrs()...)
 	}
 }
 
@@ -397,10 +409,10 @@ func (r *runner) watchStall(ctx context.Context, now time.Time) {
 	r.nextStall = now.Add(stalledAfter)
 	age := r.oldestUnacked(now)
 	if age < stalledAfter {
-		r.heal("brokers", "lines are acknowledged again")
+		r.heal(place{kind: "brokers"}, "lines are acknowledged again")
 		return
 	}
-	r.say("brokers", "no line was acknowledged for a while; waiting without end, the files keep the lines",
+	r.say(place{kind: "brokers"}, "no line was acknowledged for a while; waiting without end, the files keep the lines",
 		fmt.Errorf("the brokers of topic %s do not answer", r.pipe.Topic.Name))
 	r.helpers.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, stalledAfter)

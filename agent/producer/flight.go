@@ -163,6 +163,6 @@ func (k *Kafka) complain(err error, waiting int) {
 	}
 	k.mu.Unlock()
 	if due {
-		k.log.Error("the brokers do not take lines; they are kept and sent again", "err", err, "records", waiting)
+		k.log.Error("the brokers do not take lines; they are kept and sent again", "error", err, "records", waiting)
 	}
 }
