@@ -64,10 +64,10 @@ type runner struct {
 	queue    []*source            // to be read, in turn
 	timed    timeline             // sources to be looked at some time
 	suspects map[tail.ID]suspect
-	deferred []tail.Found      // within a scan: known files that hold another content
-	missed   bool              // within a scan: a known file moved before it could be looked at
-	strange  time.Time         // since when strangers wait for a scan that misses none; zero: none waits
-	atEnd    map[tail.ID]bool  // present at the very first start with start_at: end, not begun yet
+	deferred []tail.Found     // within a scan: known files that hold another content
+	missed   bool             // within a scan: a known file moved before it could be looked at
+	strange  time.Time        // since when strangers wait for a scan that misses none; zero: none waits
+	atEnd    map[tail.ID]bool // present at the very first start with start_at: end, not begun yet
 	said     map[place]string // trouble by place, so that it is said once
 
 	hinted        bool // the hints have something to take
