@@ -19,7 +19,8 @@ type TopicID [16]byte
 // String returns the ID as 32 hexadecimal digits.
 func (id TopicID) String() string { return hex.EncodeToString(id[:]) }
 
-func parseTopicID(s string) (id TopicID, err error) {
+// ParseTopicID reads what String writes.
+func ParseTopicID(s string) (id TopicID, err error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != len(id) {
 		return id, fmt.Errorf("topic ID %q: want 32 hexadecimal digits", s)
@@ -124,7 +125,7 @@ func (n *commitNote) set(key, value string) (err error) {
 		epoch, err = strconv.ParseInt(value, 10, 32)
 		n.epoch = int32(epoch)
 	case "topic":
-		n.topicID, err = parseTopicID(value)
+		n.topicID, err = ParseTopicID(value)
 	case "schema":
 		n.schema = value
 	default: // a later writer's addition: a claim must stay readable for an older worker

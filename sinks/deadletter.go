@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -16,6 +20,7 @@ import (
 type letter struct {
 	record *kgo.Record
 	stage  string
+	kind   string // of the reason: a counter's label
 	reason string
 }
 
@@ -25,16 +30,85 @@ const reasonBytesMax = 1024
 // deadLetters sends records that cannot be stored to the dead-letter topic, and returns when they are acknowledged by all in-sync replicas. They
 // arrive at least once: the key names the origin, so that they can be counted by it. Safe for concurrent use.
 type deadLetters struct {
+	log    *slog.Logger
 	admin  *kadm.Client
 	client *kgo.Client
 	topic  string
 
-	mu     sync.Mutex // guards exists
+	mu     sync.Mutex // guards what follows
 	exists bool
+	report letterReport
 }
 
-func newDeadLetters(admin *kadm.Client, client *kgo.Client, topic string) *deadLetters {
-	return &deadLetters{admin: admin, client: client, topic: topic}
+func newDeadLetters(log *slog.Logger, admin *kadm.Client, client *kgo.Client, topic string) *deadLetters {
+	return &deadLetters{log: log, admin: admin, client: client, topic: topic, report: letterReport{known: map[string]bool{}, counts: map[string]int64{}}}
+}
+
+// letterReport is what the log says of dead letters: the first of each kind, and then a summary every letterReportInterval.
+type letterReport struct {
+	known  map[string]bool
+	counts map[string]int64 // by kind, since the last summary; those logged one by one are not in it
+	last   letter
+	at     time.Time // of the last summary, or of the first letter
+}
+
+// letterReportInterval is how often the log has a summary of dead letters.
+const letterReportInterval = time.Minute
+
+// sentNow has the log say what was sent.
+func (d *deadLetters) sentNow(letters []letter, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := &d.report
+	if r.at.IsZero() {
+		r.at = now
+	}
+	for _, l := range letters {
+		if !r.known[l.kind] {
+			r.known[l.kind] = true
+			d.log.Warn("a record cannot be stored and went to the dead-letter topic; more of its kind are summed up every "+letterReportInterval.String(),
+				"dead_letter_topic", d.topic, "kind", l.kind, "reason", l.reason, "origin", l.origin())
+			continue
+		}
+		r.counts[l.kind]++
+		r.last = l
+	}
+	d.summarize(now)
+}
+
+// tick has the log say what was sent since the last summary, if that is due.
+func (d *deadLetters) tick(now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.summarize(now)
+}
+
+// flush is tick at the end of a run.
+func (d *deadLetters) flush() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.summarize(d.report.at.Add(letterReportInterval))
+}
+
+// summarize is called with mu held.
+func (d *deadLetters) summarize(now time.Time) {
+	r := &d.report
+	if len(r.counts) == 0 || now.Sub(r.at) < letterReportInterval {
+		return
+	}
+	counts := make([]any, 0, len(r.counts))
+	for _, kind := range slices.Sorted(maps.Keys(r.counts)) {
+		counts = append(counts, slog.Int64(kind, r.counts[kind]))
+	}
+	d.log.Warn("more records cannot be stored and went to the dead-letter topic", "dead_letter_topic", d.topic, slog.Group("records", counts...),
+		"last_reason", r.last.reason, "last_origin", r.last.origin())
+	clear(r.counts)
+	r.last, r.at = letter{}, now
+}
+
+// origin is where the record came from, as the dead letter's key has it.
+func (l letter) origin() string {
+	return l.record.Topic + "/" + strconv.Itoa(int(l.record.Partition)) + "/" + strconv.FormatInt(l.record.Offset, 10)
 }
 
 // deadLetterTopic is the pipeline's, or PIPELINE-dlq: what cannot be stored is never lost for want of a setting.
@@ -48,9 +122,10 @@ func (w *Worker) deadLetterTopic() string {
 // send produces the letters that this worker has not yet sent for the batch.
 func (d *deadLetters) send(ctx context.Context, b *batch, letters []letter) error {
 	var records []*kgo.Record
+	var fresh []letter
 	for _, l := range letters {
 		if !b.sent[l.record.Offset] {
-			records = append(records, d.record(l))
+			records, fresh = append(records, d.record(l)), append(fresh, l)
 		}
 	}
 	if len(records) == 0 {
@@ -68,6 +143,7 @@ func (d *deadLetters) send(ctx context.Context, b *batch, letters []letter) erro
 	for _, l := range letters {
 		b.sent[l.record.Offset] = true
 	}
+	d.sentNow(fresh, time.Now())
 	return nil
 }
 
@@ -87,7 +163,7 @@ func (d *deadLetters) record(l letter) *kgo.Record {
 	}
 	return &kgo.Record{
 		Topic:   d.topic,
-		Key:     []byte(r.Topic + "/" + partition + "/" + offset),
+		Key:     []byte(l.origin()),
 		Value:   r.Value,
 		Headers: headers,
 	}

@@ -2,6 +2,7 @@ package sinks
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -60,7 +61,7 @@ func (e *encoder) one(r *kgo.Record, t *tally) {
 		}
 	}
 	if err := e.block.Append(&e.event); err != nil {
-		t.reject(r, "columns", rejectReason(err), err)
+		t.reject(r, stageColumns, rejectReason(err), err)
 	}
 }
 
@@ -77,9 +78,17 @@ func (e *encoder) keep(r *kgo.Record, result pipelines.Result, t *tally) bool {
 	return false
 }
 
+// misfits says that records were rejected because of the destination's columns.
+func (t *tally) misfits() bool {
+	return slices.ContainsFunc(t.letters, func(l letter) bool { return l.stage == stageColumns })
+}
+
+// stageColumns is the stage of records that do not fit the destination's columns.
+const stageColumns = "columns"
+
 func (t *tally) reject(r *kgo.Record, stage, reason string, err error) {
 	t.rejected[reason]++
-	t.letters = append(t.letters, letter{record: r, stage: stage, reason: err.Error()})
+	t.letters = append(t.letters, letter{record: r, stage: stage, kind: reason, reason: err.Error()})
 }
 
 // rejectReason is the label of a counter: few values, whatever the data.

@@ -13,10 +13,12 @@ import (
 // memSink is a destination in memory, which can fail on demand.
 type memSink struct {
 	drops bool // remembers identities, as a table with a dedup window
+	blind bool // does not know which topic a row is of
 
 	mu    sync.Mutex
 	seen  map[string]bool
 	rows  map[int32]map[int64]int // how often each offset is stored
+	ids   map[memRow]bool         // which topic each row is of
 	value map[string]int          // how often each value is stored
 	// fail is asked before and after each write takes effect; an error is returned to the writer.
 	fail  func(b *Batch, stored bool) error
@@ -24,7 +26,14 @@ type memSink struct {
 }
 
 func newMemSink(drops bool) *memSink {
-	return &memSink{drops: drops, seen: map[string]bool{}, rows: map[int32]map[int64]int{}, value: map[string]int{}}
+	return &memSink{drops: drops, seen: map[string]bool{}, rows: map[int32]map[int64]int{}, ids: map[memRow]bool{}, value: map[string]int{}}
+}
+
+// memRow is a row as a destination that knows topics by ID has it.
+type memRow struct {
+	topic     TopicID
+	partition int32
+	offset    int64
 }
 
 type memBlock struct {
@@ -61,12 +70,20 @@ func (s *memSink) Close() error             { return nil }
 func (s *memSink) Stored(_ context.Context, c Claim) (Stored, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stored := Stored{Max: -1}
+	stored := Stored{Max: -1, MaxUnknown: -1, Mend: "say which topic they are of"}
+	has := func(offset int64) bool {
+		return s.blind && s.rows[c.Partition][offset] > 0 || s.ids[memRow{c.TopicID, c.Partition, offset}]
+	}
 	for offset := range s.rows[c.Partition] {
-		stored.Max = max(stored.Max, offset)
+		if has(offset) {
+			stored.Max = max(stored.Max, offset)
+		}
+	}
+	if s.blind {
+		stored.MaxUnknown = stored.Max
 	}
 	for offset := c.Lo; offset <= c.Hi; offset++ {
-		if s.rows[c.Partition][offset] > 0 {
+		if has(offset) {
 			stored.Present = append(stored.Present, Range{offset, offset})
 		}
 	}
@@ -104,6 +121,7 @@ func (s *memSink) put(b *Batch) {
 	block := b.Block.(*memBlock)
 	for i, offset := range block.offsets {
 		rows[offset]++
+		s.ids[memRow{b.Claim.TopicID, b.Claim.Partition, offset}] = true
 		s.value[block.values[i]]++
 	}
 }

@@ -84,8 +84,8 @@ func (s *session) onceDone() (done bool, err error) {
 	for id, e := range s.ends {
 		at := s.settled[id]
 		if p := s.parts[id]; p != nil {
-			if p.failed != nil {
-				err = p.failed
+			if stopped := p.stopped(); stopped != nil {
+				err = stopped
 				continue
 			}
 			at = p.committed

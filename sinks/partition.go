@@ -60,6 +60,7 @@ const (
 	actNone   act = iota
 	actCommit     // commit offset and metadata, then call committed
 	actWrite      // write hand, then call written
+	actAsk        // ask the destination for rows of unknown origin at or above offset, then call asked
 )
 
 // action is one thing to do. For actCommit, epoch is the leader epoch of the record before offset, -1 if not known.
@@ -69,6 +70,15 @@ type action struct {
 	epoch    int32
 	metadata string
 }
+
+// origin is what is known of rows that the destination holds at or above the position, where they do not say themselves which topic they are of.
+type origin uint8
+
+const (
+	originTrusted origin = iota // they are of this very topic, or there are none
+	originUnasked               // nothing vouches for them: the destination has to be asked before the first claim
+	originAsking                // the question is under way
+)
 
 // errEpochChanged stops a partition: the records of an open claim came back under another leader epoch, so the log was truncated and
 // written anew (KIP-320), and what the destination holds may be rows that the log no longer has.
@@ -110,6 +120,10 @@ type partition struct {
 	closing      bool      // a plain commit is under way
 	openClaim    bool      // the group's commit is a claim that is not known to be written, or is not closed
 	commitErrors int       // in a row
+
+	origin  origin
+	askedNo int   // failed questions in a row
+	barred  error // rows of unknown origin are in the way: nothing is sealed until they are not
 
 	eager    bool // close and seal at once: the end is near and nothing more will come
 	draining bool // finish what is in hand, start nothing
@@ -181,13 +195,17 @@ func (p *partition) held() int64 {
 // full says that fetching should pause: a whole batch waits behind the one in hand, or the partition has stopped. A replay is never full, for
 // it can only be sealed whole.
 func (p *partition) full() bool {
-	return p.failed != nil || p.hand != nil && p.replay == nil && (len(p.filling) >= p.limits.rows || p.fillingBytes >= p.limits.bytes)
+	waits := p.hand != nil && p.replay == nil || p.origin != originTrusted
+	return p.failed != nil || waits && (len(p.filling) >= p.limits.rows || p.fillingBytes >= p.limits.bytes)
 }
 
 // step returns the next thing to do; call it until it says actNone. mayWrite says that a write can start now.
 func (p *partition) step(now time.Time, mayWrite bool) action {
 	if p.fenced {
 		return action{}
+	}
+	if p.origin != originTrusted {
+		return p.ask(now)
 	}
 	p.seal(now)
 	if p.closing || p.phase == phaseClaiming && p.hand != nil {
@@ -212,6 +230,39 @@ func (p *partition) step(now time.Time, mayWrite bool) action {
 		return p.claim(now)
 	}
 	return action{}
+}
+
+// ask returns the question whether rows of unknown origin are in the way, once there are records to store.
+func (p *partition) ask(now time.Time) action {
+	if p.origin == originAsking || len(p.filling) == 0 || now.Before(p.retryAt) {
+		return action{}
+	}
+	p.origin = originAsking
+	return action{do: actAsk, offset: p.sealed}
+}
+
+// asked tells what became of the question that step asked for. barred says which rows are in the way; err that the destination gave no answer.
+func (p *partition) asked(barred, err error, now time.Time) {
+	p.origin = originUnasked
+	switch {
+	case err != nil:
+		p.askedNo++
+		p.retryAt = now.Add(p.backoff(p.askedNo))
+	case barred != nil:
+		p.askedNo, p.barred = 0, barred
+		p.retryAt = now.Add(p.limits.backoffMax)
+	default:
+		p.origin, p.barred, p.askedNo, p.retryAt = originTrusted, nil, 0, time.Time{}
+		p.fillingSince = now
+	}
+}
+
+// stopped is why the partition does not go on by itself, nil if it does.
+func (p *partition) stopped() error {
+	if p.failed != nil {
+		return p.failed
+	}
+	return p.barred
 }
 
 // expired says that the claim in force was sent too long ago for a write to begin. The wall clock is asked beside the monotonic one, which
@@ -451,7 +502,10 @@ func (p *partition) wake() (at time.Time, ok bool) {
 		}
 		earliest(due)
 	}
-	if p.hand == nil && p.replay == nil && p.failed == nil && len(p.filling) > 0 {
+	if p.origin == originUnasked && len(p.filling) > 0 {
+		earliest(p.retryAt)
+	}
+	if p.origin == originTrusted && p.hand == nil && p.replay == nil && p.failed == nil && len(p.filling) > 0 {
 		earliest(p.fillingSince.Add(p.limits.age))
 	}
 	return at, ok

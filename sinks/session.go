@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,8 @@ type session struct {
 	failure    error // ends the session at once
 	result     error // what the session ends with when it is drained
 	writes     sync.WaitGroup
+
+	former []int32 // partitions of the assignment under way whose commit is of an earlier topic; of the client's callbacks alone
 
 	held atomic.Int64  // memory of all records
 	room chan struct{} // one token: held has gone down
@@ -189,12 +192,13 @@ func (s *session) advance(now time.Time) {
 		if p.openClaim {
 			open++
 		}
-		if p.failed != nil {
+		if p.stopped() != nil {
 			stopped++
 		}
 	}
 	s.setHeld(held)
 	s.startCommit()
+	s.w.letters.tick(now)
 	s.w.metrics.openClaims.Set(float64(open))
 	s.w.metrics.stopped.Set(float64(stopped))
 }
@@ -211,12 +215,14 @@ func (s *session) advancePart(id int32, p *slot, now time.Time, pressed bool) {
 			s.due = append(s.due, commitEntry{id: id, slot: p, action: a})
 			continue
 		}
+		if a.do == actAsk {
+			s.startAsk(id, p, a.offset)
+			continue
+		}
 		s.startWrite(p)
 	}
 	s.pause(id, p)
-	if p.failed != nil {
-		s.w.setWaiting(partitionName(id), p.failed)
-	}
+	s.w.setWaiting(partitionName(id), p.stopped())
 	if p.drained() {
 		for _, waiter := range p.waiters {
 			close(waiter)
@@ -338,14 +344,30 @@ func (s *session) onOffsetsFetched(ctx context.Context, _ *kgo.Client, resp *kms
 			}
 		}
 	}
+	var former []int32
 	s.call(func() {
 		for i := range commits {
-			if commits[i].ErrorCode == 0 {
-				s.assign(id, &commits[i])
+			if commits[i].ErrorCode == 0 && s.assign(id, &commits[i]) {
+				former = append(former, commits[i].Partition)
 			}
 		}
 	})
+	if len(former) > 0 {
+		s.w.log.Warn("the group's commits are of an earlier topic of this name; going on at the start of the one that is there now",
+			"topic", s.w.pipe.Topic.Name, "topic_id", id, "partitions", former)
+	}
+	s.former = former
 	return nil
+}
+
+// startOffsets is called by the client after onOffsetsFetched, on the same goroutine: commits of an earlier topic are no offsets of this one.
+func (s *session) startOffsets(_ context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	for _, id := range s.former {
+		if of := offsets[s.w.pipe.Topic.Name]; of != nil {
+			of[id] = kgo.NewOffset().AtStart()
+		}
+	}
+	return offsets, nil
 }
 
 // onAssigned is called by the client for each assignment, an empty one too: a group may have more members than partitions.
@@ -353,8 +375,8 @@ func (s *session) onAssigned(context.Context, *kgo.Client, map[string][]int32) {
 	s.w.setWaiting("start", nil)
 }
 
-// assign begins a partition at the group's commit.
-func (s *session) assign(topic TopicID, c *kmsg.OffsetFetchResponseGroupTopicPartition) {
+// assign begins a partition at the group's commit, or at the start of the log when that commit is of an earlier topic: former.
+func (s *session) assign(topic TopicID, c *kmsg.OffsetFetchResponseGroupTopicPartition) (former bool) {
 	d := s.w.destination.Load()
 	base := Claim{
 		Pipeline: s.w.pipe.Name, Sink: s.w.spec.Name, Topic: s.w.pipe.Topic.Name, TopicID: topic, Partition: c.Partition,
@@ -365,14 +387,19 @@ func (s *session) assign(topic TopicID, c *kmsg.OffsetFetchResponseGroupTopicPar
 		metadata = *c.Metadata
 	}
 	note, ours := parseNote(metadata)
+	vouched := c.Offset >= 0 && ours && note.topicID == topic
+	former = c.Offset >= 0 && ours && note.topicID != topic
+	commit := c.Offset
+	if former {
+		commit = -1
+	}
 	var replayed *commitNote
-	if c.Offset >= 0 && ours && note.claim {
+	if vouched && note.claim {
 		replayed = &note
 	}
-	p := &slot{partition: newPartition(s.w.limits(), base, c.Offset, replayed, rand.Float64)}
-	if c.Offset >= 0 && ours && note.topicID != topic {
-		s.stopPart(p, fmt.Errorf("the group's commit %d belongs to topic ID %s, the topic is now %s: reset the group's offsets to go on",
-			c.Offset, note.topicID, topic))
+	p := &slot{partition: newPartition(s.w.limits(), base, commit, replayed, rand.Float64)}
+	if !vouched {
+		p.origin = originUnasked
 	}
 	s.forget([]int32{c.Partition}, "assigned again")
 	s.parts[c.Partition] = p
@@ -380,7 +407,16 @@ func (s *session) assign(topic TopicID, c *kmsg.OffsetFetchResponseGroupTopicPar
 	s.owned[c.Partition] = p
 	s.mu.Unlock()
 	s.w.metrics.partitions.Set(float64(len(s.parts)))
-	s.w.log.Info("partition assigned", "partition", c.Partition, "offset", c.Offset, "open_claim", replayed != nil)
+	s.w.log.Info("partition assigned", "partition", c.Partition, "committed", committedText(commit), "open_claim", replayed != nil)
+	return former
+}
+
+// committedText is a commit for the log.
+func committedText(offset int64) string {
+	if offset < 0 {
+		return "none"
+	}
+	return strconv.FormatInt(offset, 10)
 }
 
 // onRevoked drains the partitions before the group may give them to another member. Heartbeats go on meanwhile.
@@ -443,6 +479,7 @@ func (s *session) forget(ids []int32, why string) {
 		delete(s.parts, id)
 		s.w.setWaiting(partitionName(id), nil)
 		s.w.setWaiting(writeOf(id), nil)
+		s.w.endTrouble(id, time.Now())
 		s.w.log.Info("partition "+why, "partition", id)
 	}
 	s.w.metrics.partitions.Set(float64(len(s.parts)))

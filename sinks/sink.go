@@ -18,7 +18,8 @@ type Sink interface {
 	Check(ctx context.Context) (Destination, error)
 	// NewBlock returns an empty block of the current schema. It fails only while Check has not succeeded.
 	NewBlock() (Block, error)
-	// Stored reads back which offsets of the claim's range the destination holds, and the largest it holds of the partition.
+	// Stored reads back which offsets of the claim's range the destination holds, and the largest it holds of the partition. Rows of another
+	// topic that had the same name, by their topic ID, are not counted.
 	Stored(ctx context.Context, c Claim) (Stored, error)
 	// Write stores the batch's block whole or not at all, and returns only when it is stored: nothing may still be queued. Written
 	// again under the same identity it changes nothing where the destination has DropsRepeats. Every error is the destination's
@@ -47,13 +48,20 @@ type Destination struct {
 	// DropsRepeats says that a second write under one identity is dropped by the destination itself, also one that arrives late. Where it
 	// does not, exactly once rests on reading back alone, which cannot see a write that is still on its way.
 	DropsRepeats bool
-	Guarantee    string // a sentence for the operator: what this destination makes of crashes, and why
+	// Alterable says that others may change the schema at any time: it is read again before records are given up for not fitting it.
+	Alterable bool
+	Guarantee string // a sentence for the operator: what this destination makes of crashes, and why
 }
 
 // Stored is what a destination holds of a claim's range.
 type Stored struct {
 	Present []Range // of the claim's range: ascending, apart from each other
 	Max     int64   // largest offset of the whole partition, -1 if there is none
+	// MaxUnknown is the largest offset among the rows counted above that do not say which topic they are of, only its name; -1 if there is
+	// none. They may be of an earlier topic of that name.
+	MaxUnknown int64
+	// Mend says how to make such rows tell, with the claim's topic ID; for the operator.
+	Mend string
 }
 
 // Range is a run of offsets, both ends inclusive.

@@ -105,6 +105,7 @@ type Worker struct {
 
 	mu      sync.Mutex // guards what follows
 	account Account
+	outage  outage
 	waiting map[string]error // what keeps the worker from being ready, by subject
 }
 
@@ -140,8 +141,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	defer client.Close()
 	w.admin = kadm.NewClient(client)
-	w.letters = newDeadLetters(w.admin, client, w.deadLetterTopic())
+	w.letters = newDeadLetters(w.log, w.admin, client, w.deadLetterTopic())
 	err = w.run(ctx)
+	w.letters.flush()
 	if closeErr := w.sink.Close(); err == nil && closeErr != nil {
 		err = fmt.Errorf("sink %s: close the destination: %w", w.spec.Group(), closeErr)
 	}
@@ -174,7 +176,7 @@ func (w *Worker) run(ctx context.Context) error {
 // awaitDestination repeats Check until the destination can take rows.
 func (w *Worker) awaitDestination(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
-		err := w.check(ctx)
+		_, err := w.check(ctx)
 		if err == nil {
 			return nil
 		}
@@ -191,20 +193,21 @@ func (w *Worker) awaitDestination(ctx context.Context) error {
 // checkTimeout bounds one Check.
 const checkTimeout = 10 * time.Second
 
-// check asks the destination what it is, and makes blocks of an older schema unusable.
-func (w *Worker) check(ctx context.Context) error {
+// check asks the destination what it is. changed says that it is not what it was: blocks made before are of no use then.
+func (w *Worker) check(ctx context.Context) (changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	d, err := w.sink.Check(ctx)
 	w.setWaiting("destination", err)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if before := w.destination.Swap(&d); before == nil || *before != d {
-		w.log.Info("destination is ready", "server", d.Server, "schema", d.Schema, "guarantee", d.Guarantee)
+	if before := w.destination.Swap(&d); before != nil && *before == d {
+		return false, nil
 	}
+	w.log.Info("destination is ready", "server", d.Server, "schema", d.Schema, "guarantee", d.Guarantee)
 	w.encoders.renew()
-	return nil
+	return true, nil
 }
 
 // awaitTopic waits until the topic exists. exists is false when it never will: a Once worker whose producer is done.
@@ -275,7 +278,7 @@ func (w *Worker) topicID(ctx context.Context) (TopicID, int, error) {
 	return TopicID(t.ID), len(t.Partitions), nil
 }
 
-// Ready is nil when the worker has joined its group, the destination takes rows and no partition is stopped.
+// Ready is nil when the worker has joined its group, the destination takes rows and no partition is stopped. The error does not name the sink.
 func (w *Worker) Ready() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -286,7 +289,7 @@ func (w *Worker) Ready() error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("sink %s: %w", w.spec.Group(), errors.Join(errs...))
+	return errors.Join(errs...)
 }
 
 // setWaiting notes what keeps the worker from being ready; a nil err clears it.

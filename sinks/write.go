@@ -24,12 +24,10 @@ func (s *session) startWrite(p *slot) {
 	s.writes.Go(func() {
 		started := time.Now()
 		t, err := s.w.store(ctx, p, b)
-		cancel()
-		if err != nil && ctx.Err() == nil || errors.Is(err, context.DeadlineExceeded) {
-			s.w.metrics.writeErrors.Inc()
-			s.w.log.Warn("write failed, trying again under the same identity",
-				"partition", b.claim.Partition, "lo", b.claim.Lo, "hi", b.claim.Hi, "attempt", b.attempts+1, "error", err)
+		if err != nil {
+			err = fmt.Errorf("write offsets %d to %d: %w", b.claim.Lo, b.claim.Hi, err)
 		}
+		cancel()
 		s.w.metrics.writeSeconds.Observe(time.Since(started).Seconds())
 		if err == nil {
 			s.w.count(b, t, time.Now())
@@ -43,7 +41,7 @@ func (s *session) wrote(p *slot, b *batch, err error, now time.Time) {
 	p.cancel = nil
 	p.written(err, now)
 	if id := b.claim.Partition; s.parts[id] == p {
-		s.w.setWaiting(writeOf(id), err)
+		s.w.destinationSaid(id, err, now)
 	}
 }
 
@@ -58,9 +56,11 @@ func (w *Worker) store(ctx context.Context, p *slot, b *batch) (tally, error) {
 	}
 	t, err := w.encodeAndWrite(ctx, b, present)
 	if errors.Is(err, ErrSchemaChanged) {
-		if err := w.check(ctx); err != nil {
-			return tally{}, err
+		changed := err
+		if _, err := w.check(ctx); err != nil {
+			return tally{}, errors.Join(err, changed)
 		}
+		w.encoders.renew()
 		t, err = w.encodeAndWrite(ctx, b, present)
 	}
 	return t, err
@@ -71,8 +71,25 @@ func (w *Worker) encodeAndWrite(ctx context.Context, b *batch, present []Range) 
 	if err != nil {
 		return tally{}, err
 	}
-	defer w.encoders.put(e)
+	defer func() {
+		if e != nil {
+			w.encoders.put(e)
+		}
+	}()
 	t := e.encode(b.records, present)
+	if t.misfits() && w.destination.Load().Alterable {
+		changed, err := w.check(ctx)
+		if err != nil {
+			return tally{}, err
+		}
+		if changed {
+			w.encoders.put(e)
+			if e, err = w.encoders.get(); err != nil {
+				return tally{}, err
+			}
+			t = e.encode(b.records, present)
+		}
+	}
 	if err := w.letters.send(ctx, b, t.letters); err != nil {
 		return tally{}, fmt.Errorf("write to the dead-letter topic: %w", err)
 	}

@@ -13,8 +13,8 @@ GROUP BY hour
 ORDER BY hour;
 
 -- Nothing is there twice: no rows.
-SELECT _topic, _partition, _offset, count() AS copies
+SELECT _topic, _topic_id, _partition, _offset, count() AS copies
 FROM page_views
-GROUP BY _topic, _partition, _offset
+GROUP BY _topic, _topic_id, _partition, _offset
 HAVING copies > 1
 LIMIT 10;

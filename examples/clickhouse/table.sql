@@ -19,6 +19,7 @@ CREATE TABLE IF NOT EXISTS page_views
     file_id     String,
     file_offset UInt64,
     _topic      LowCardinality(String),
+    _topic_id   LowCardinality(String),
     _partition  Int32,
     _offset     Int64
 )

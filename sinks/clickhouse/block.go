@@ -2,6 +2,7 @@ package clickhouse
 
 import (
 	"strings"
+	"sync"
 
 	"github.com/ClickHouse/ch-go/proto"
 
@@ -18,6 +19,33 @@ type block struct {
 	input   proto.Input
 	rows    int
 	topic   []byte // of the last row: mostly that of the next
+
+	mu      sync.Mutex // guards what follows, of the INSERT in progress
+	changed error      // the table is no longer what the block was made for
+	abort   func()
+}
+
+// cut ends the INSERT in progress, for the client would wait for the server, and the server for the block.
+func (b *block) cut(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.changed = err
+	if b.abort != nil {
+		b.abort()
+	}
+}
+
+// begin makes abort the way to end the INSERT; the function it returns is called when that has ended, and says whether the table had changed.
+func (b *block) begin(abort func()) (end func() error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.changed, b.abort = nil, abort
+	return func() error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.abort = nil
+		return b.changed
+	}
 }
 
 // field is a written column and where its values come from.
@@ -33,6 +61,7 @@ const (
 	fromPartition
 	fromOffset
 	fromTime
+	fromTopicID
 )
 
 func newBlock(spec *pipelines.SinkSpec, t *table) (*block, error) {
@@ -48,7 +77,7 @@ func newBlock(spec *pipelines.SinkSpec, t *table) (*block, error) {
 			return nil, err
 		}
 		b.fields = append(b.fields, field{w.name, w.from, c})
-		b.input = append(b.input, proto.InputColumn{Name: w.name, Data: wire{c}})
+		b.input = append(b.input, proto.InputColumn{Name: w.name, Data: wire{c, w.typ, b.cut}})
 		names = append(names, quoteName(w.name))
 	}
 	b.insert = "INSERT INTO " + t.name() + " (" + strings.Join(names, ", ") + ") VALUES"
@@ -88,6 +117,25 @@ func (b *block) Append(e *pipelines.Event) error {
 	return nil
 }
 
+// fillTopicID makes the topic's ID the value of all rows.
+func (b *block) fillTopicID(id sinks.TopicID) error {
+	for i := range b.fields {
+		f := &b.fields[i]
+		if f.from != fromTopicID {
+			continue
+		}
+		f.reset()
+		v := pipelines.StringOf(id.String())
+		for range b.rows {
+			if err := f.column.add(v); err != nil {
+				return err
+			}
+			f.done()
+		}
+	}
+	return nil
+}
+
 func (b *block) add(f *field, e *pipelines.Event) error {
 	var v pipelines.Value
 	switch f.from {
@@ -100,6 +148,8 @@ func (b *block) add(f *field, e *pipelines.Event) error {
 		v = pipelines.Int(int64(e.Meta.Partition))
 	case fromOffset:
 		v = pipelines.Int(e.Meta.Offset)
+	case fromTopicID: // the same for all rows of a claim: see fillTopicID
+		return nil
 	case fromTime:
 		v = pipelines.Time(e.Meta.Time)
 	default:

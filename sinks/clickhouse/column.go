@@ -10,6 +10,7 @@ import (
 	"github.com/ClickHouse/ch-go/proto"
 
 	"github.com/sluice-io/sluice/pipelines"
+	"github.com/sluice-io/sluice/sinks"
 )
 
 // column gathers the values of one column in the form they have on the wire. A row that fails halfway is taken back with undo. Not safe for
@@ -217,9 +218,25 @@ func nested(x any) pipelines.Value {
 }
 
 // wire shows a column to the client's encoder.
-type wire struct{ column }
+type wire struct {
+	column
+	declared string      // the type that the table had when the block was made, as the server writes it
+	changed  func(error) // told when it has another for an INSERT
+}
 
-func (w wire) Type() proto.ColumnType        { return proto.ColumnType(w.typ()) }
+func (w wire) Type() proto.ColumnType { return proto.ColumnType(w.typ()) }
+
+// Infer is called with the type that the column has for this INSERT, before the first byte of it is sent. The server would convert what was made for
+// another type, and wrap what the new one cannot hold.
+func (w wire) Infer(t proto.ColumnType) error {
+	if string(t) != w.declared {
+		err := fmt.Errorf("type %s became %s: %w", w.declared, t, sinks.ErrSchemaChanged)
+		w.changed(err)
+		return err
+	}
+	return nil
+}
+
 func (w wire) Rows() int                     { return w.rows() }
 func (w wire) EncodeColumn(b *proto.Buffer)  { w.write(b.PutRaw) }
 func (w wire) WriteColumn(out *proto.Writer) { w.write(out.ChainWrite) }

@@ -18,7 +18,8 @@
 // # Columns
 //
 // The table must have _topic (String), _partition (an integer of 32 bits or more) and _offset (Int64 or UInt64): they make every row of the pipeline
-// unique and let the worker read back what is stored. _time, if the table has it, gets the record's timestamp unless the
+// unique and let the worker read back what is stored. It should have _topic_id (String or UUID) too, which tells the rows of a topic from those of an
+// earlier topic of its name: without it a partition is held when the table has rows that nothing vouches for. _time, if the table has it, gets the record's timestamp unless the
 // pipeline maps it.
 //
 // Without `columns:` in the pipeline each column gets the field of its name. Columns with a DEFAULT are then left to the server, unless the pipeline's

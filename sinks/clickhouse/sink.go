@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 // The columns by which a row is known.
 const (
 	columnTopic     = "_topic"
+	columnTopicID   = "_topic_id" // optional
 	columnPartition = "_partition"
 	columnOffset    = "_offset"
 	columnTime      = "_time"
@@ -43,7 +45,7 @@ func New(log *slog.Logger, spec *pipelines.SinkSpec) (*Sink, error) {
 		return nil, err
 	}
 	for _, c := range spec.Columns {
-		if _, err := sinks.OwnColumn(c, columnTopic, columnPartition, columnOffset); err != nil {
+		if _, err := sinks.OwnColumn(c, columnTopic, columnTopicID, columnPartition, columnOffset); err != nil {
 			return nil, err
 		}
 	}
@@ -60,15 +62,34 @@ func (s *Sink) Check(ctx context.Context) (sinks.Destination, error) {
 	if err := t.match(s.spec); err != nil {
 		return sinks.Destination{}, fmt.Errorf("ClickHouse %s: %w", t.server, err)
 	}
+	if s.replace(t) {
+		s.warn(t)
+	}
+	return sinks.Destination{
+		Server: t.server, Schema: t.hash(), DropsRepeats: t.dropsRepeats(), Guarantee: t.guarantee(), Alterable: true,
+	}, nil
+}
+
+// replace makes t the table in force, unless it is as it was.
+func (s *Sink) replace(t *table) (changed bool) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.table != nil && reflect.DeepEqual(*s.table, *t) {
+		return false
+	}
 	s.table = t
-	s.mu.Unlock()
+	return true
+}
+
+// warn says what the table lacks.
+func (s *Sink) warn(t *table) {
 	if !t.dropsRepeats() {
 		s.log.Warn("the table has no dedup window", "table", t.name(), "guarantee", t.guarantee())
 	}
-	return sinks.Destination{
-		Server: t.server, Schema: t.hash(), DropsRepeats: t.dropsRepeats(), Guarantee: t.guarantee(),
-	}, nil
+	if !t.tellsTopics() {
+		s.log.Warn("the table has no column "+columnTopicID+": a partition is held when nothing tells rows of an earlier topic of the same name from those of this one",
+			"table", t.name(), "mend", "ALTER TABLE "+t.name()+" ADD COLUMN "+columnTopicID+" LowCardinality(String)")
+	}
 }
 
 func (s *Sink) current() (*table, error) {
@@ -99,16 +120,24 @@ func (s *Sink) Write(ctx context.Context, b *sinks.Batch) error {
 	if rows.table != t {
 		return sinks.ErrSchemaChanged
 	}
+	if err := rows.fillTopicID(b.Claim.TopicID); err != nil {
+		return err
+	}
 	client, err := s.client(ctx, t.server)
 	if err != nil {
 		return err
 	}
+	end := rows.begin(func() { client.Close() })
 	err = client.Do(ctx, ch.Query{
 		Body:     rows.insert,
 		QueryID:  queryID(b.Identity),
 		Input:    rows.input,
 		Settings: insertSettings(ctx, b.Identity),
 	})
+	if changed := end(); changed != nil {
+		client.Close()
+		return changed
+	}
 	if err != nil {
 		client.Close()
 		return explain(err)
@@ -150,7 +179,7 @@ const blockRowsMax = "16000000"
 
 // Stored reads back which of the claim's rows the table holds.
 func (s *Sink) Stored(ctx context.Context, c sinks.Claim) (sinks.Stored, error) {
-	stored := sinks.Stored{Max: -1}
+	stored := sinks.Stored{Max: -1, MaxUnknown: -1}
 	t, err := s.current()
 	if err != nil {
 		return stored, err
@@ -169,20 +198,26 @@ func (s *Sink) Stored(ctx context.Context, c sinks.Claim) (sinks.Stored, error) 
 }
 
 func readStored(ctx context.Context, client *ch.Client, t *table, c sinks.Claim) (sinks.Stored, error) {
-	stored := sinks.Stored{Max: -1}
+	stored := sinks.Stored{Max: -1, MaxUnknown: -1, Mend: t.mendUnknown(c)}
 	where := fmt.Sprintf(" FROM %s WHERE %s = %s AND %s = %d", t.name(),
 		quoteName(columnTopic), quoteString(c.Topic), quoteName(columnPartition), c.Partition)
-	var biggest proto.ColInt64
+	unknown := "1"
+	if t.tellsTopics() {
+		unknown = topicIDText + " IN ('', " + quoteString(sinks.TopicID{}.String()) + ")"
+		where += " AND (" + unknown + " OR " + topicIDText + " = " + quoteString(c.TopicID.String()) + ")"
+	}
+	var biggest, biggestUnknown proto.ColInt64
 	err := client.Do(ctx, ch.Query{
-		Body:     "SELECT if(count() = 0, -1, toInt64(max(" + quoteName(columnOffset) + ")))" + where,
-		Result:   proto.Results{{Name: "", Data: &biggest}},
+		Body: fmt.Sprintf("SELECT if(count() = 0, -1, toInt64(max(%[1]s))) AS a, if(countIf(%[2]s) = 0, -1, toInt64(maxIf(%[1]s, %[2]s))) AS b%[3]s",
+			quoteName(columnOffset), unknown, where),
+		Result:   proto.Results{{Name: "a", Data: &biggest}, {Name: "b", Data: &biggestUnknown}},
 		Settings: readSettings,
 	})
 	if err != nil {
 		return stored, err
 	}
 	if len(biggest) > 0 {
-		stored.Max = biggest[0]
+		stored.Max, stored.MaxUnknown = biggest[0], biggestUnknown[0]
 	}
 	if stored.Max < c.Lo {
 		return stored, nil
@@ -202,6 +237,9 @@ func readStored(ctx context.Context, client *ch.Client, t *table, c sinks.Claim)
 	})
 	return stored, err
 }
+
+// topicIDText is the column's content as sinks.TopicID has it, whether it is text or a UUID.
+const topicIDText = "replaceAll(toString(" + columnTopicID + "), '-', '')"
 
 // readSettings make a replicated table answer with what a quorum has, and keep a profile from cutting the answer.
 var readSettings = []ch.Setting{

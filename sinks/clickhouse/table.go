@@ -13,6 +13,7 @@ import (
 	"github.com/ClickHouse/ch-go/proto"
 
 	"github.com/sluice-io/sluice/pipelines"
+	"github.com/sluice-io/sluice/sinks"
 )
 
 // table is what the server says of a table, and how the pipeline's rows go into it. Never changed once made.
@@ -245,31 +246,56 @@ var ownColumns = []struct {
 	from    int
 	types   []string
 	propose string
+	needed  bool
 }{
-	{columnTopic, fromTopic, []string{"String", "LowCardinality(String)"}, "LowCardinality(String)"},
-	{columnPartition, fromPartition, []string{"Int32", "UInt32", "Int64", "UInt64"}, "UInt32"},
-	{columnOffset, fromOffset, []string{"Int64", "UInt64"}, "UInt64"},
+	{columnTopic, fromTopic, []string{"String", "LowCardinality(String)"}, "LowCardinality(String)", true},
+	{columnTopicID, fromTopicID, []string{"String", "LowCardinality(String)", "UUID"}, "LowCardinality(String)", false},
+	{columnPartition, fromPartition, []string{"Int32", "UInt32", "Int64", "UInt64"}, "UInt32", true},
+	{columnOffset, fromOffset, []string{"Int64", "UInt64"}, "UInt64", true},
 }
 
 func isOwn(column string) bool {
-	return column == columnTopic || column == columnPartition || column == columnOffset
+	return column == columnTopic || column == columnTopicID || column == columnPartition || column == columnOffset
+}
+
+// tellsTopics says that rows of a topic can be told from those of an earlier one of its name.
+func (t *table) tellsTopics() bool {
+	_, ok := t.find(columnTopicID)
+	return ok
+}
+
+// mendUnknown says how rows that do not tell their topic can be made to. A column's DEFAULT holds for the rows that were there before it.
+func (t *table) mendUnknown(c sinks.Claim) string {
+	if t.tellsTopics() {
+		return fmt.Sprintf("ALTER TABLE %s UPDATE %s = '...' WHERE %s = %s AND %s = %d AND empty(%s), with '%s' if the rows are of this topic and any other text (UUID) if "+
+			"they are of an earlier one; or remove the rows; or commit a position above them for the group",
+			t.name(), columnTopicID, columnTopic, quoteString(c.Topic), columnPartition, c.Partition, columnTopicID, c.TopicID)
+	}
+	add := "ALTER TABLE " + t.name() + " ADD COLUMN " + columnTopicID + " LowCardinality(String) DEFAULT "
+	return fmt.Sprintf("if the rows are of an earlier topic, %s'earlier'; if they are of this one (its group was reset), %s'%s'; or remove the rows; or commit a position above "+
+		"them for the group", add, add, c.TopicID)
 }
 
 // writeOwn adds the columns by which rows are known, and the record's time where there is a place for it.
 func (t *table) writeOwn(mapped []string) error {
 	var missing []string
+	lacking := false
 	for _, own := range ownColumns {
 		c, ok := t.find(own.name)
 		if !ok {
 			missing = append(missing, "ADD COLUMN "+own.name+" "+own.propose)
+			lacking = lacking || own.needed
 			continue
+		}
+		if c.kind != "" && c.kind != "DEFAULT" {
+			return fmt.Errorf("column %s of table %s is %s and cannot be written: make it an ordinary one", own.name, t.name(), c.kind)
 		}
 		if !slices.Contains(own.types, c.typ) {
 			return fmt.Errorf("column %s of table %s has type %s: make it %s", own.name, t.name(), c.typ, own.propose)
 		}
 		t.written = append(t.written, writtenColumn{own.name, c.typ, own.from})
 	}
-	if len(missing) > 0 {
+	if lacking {
 		return fmt.Errorf("table %s lacks columns by which a row is known, without which nothing can be stored exactly once: ALTER TABLE %s %s",
 			t.name(), t.name(), strings.Join(missing, ", "))
 	}

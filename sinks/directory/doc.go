@@ -2,10 +2,10 @@
 //
 // # Files
 //
-//	TOPIC-PARTITION-LO-HI.parquet           a finished file; LO and HI have 20 digits
-//	TOPIC-PARTITION-LO-HI.json[.zst|.gz]    the same as JSON lines
-//	.NAME.WRITER-N.tmp                      a file that WRITER (8 hex digits of a process) has not finished at its N-th try
-//	_schema-VERSION.json                    the columns of the Parquet files, VERSION has 6 digits
+//	TOPIC-PARTITION-ID-LO-HI.parquet           a finished file; LO and HI have 20 digits, ID is the topic's with 32
+//	TOPIC-PARTITION-ID-LO-HI.json[.zst|.gz]    the same as JSON lines
+//	.NAME.WRITER-N.tmp                         a file that WRITER (8 hex digits of a process) has not finished at its N-th try
+//	_schema-VERSION.json                       the columns of the Parquet files, VERSION has 6 digits
 //
 // Names that begin with a point or an underscore are passed over by the readers of the Hadoop world.
 //
@@ -17,6 +17,9 @@
 // A worker that gets a partition lists the directory once. Final there: the claim is done, its whole range counts as stored. Temporary there: it
 // is removed, whoever wrote it; a former owner of the partition that wakes up can then no longer publish it. The claim is written
 // again whole.
+//
+// The ID tells a topic's files from those of an earlier topic of its name, whose offsets are the same. Names without it, as earlier versions gave, do not say
+// which topic they are of; they count as stored only where the group's commit vouches for the topic.
 //
 // # Columns
 //

@@ -12,12 +12,13 @@ import (
 type fileName struct {
 	topic     string
 	partition int32
+	id        sinks.TopicID // zero where a name has none: files of earlier versions, or of a broker without topic IDs
 	lo, hi    int64
 	extension string // with its point
 }
 
 func (n fileName) String() string {
-	return fmt.Sprintf("%s-%d-%020d-%020d%s", n.topic, n.partition, n.lo, n.hi, n.extension)
+	return fmt.Sprintf("%s-%d-%s-%020d-%020d%s", n.topic, n.partition, n.id, n.lo, n.hi, n.extension)
 }
 
 // parseFileName reads the name of a finished file; topics may hold points and dashes. ok is false for any other name.
@@ -37,21 +38,35 @@ func parseFileName(s string) (n fileName, ok bool) {
 		return n, false
 	}
 	i := len(parts) - 3
+	if len(parts[i]) == topicIDDigits { // no partition number is that long
+		if n.id, ok = parseTopicID(parts[i]); !ok || i < 2 {
+			return n, false
+		}
+		i--
+	}
 	partition, err1 := strconv.ParseInt(parts[i], 10, 32)
-	lo, err2 := strconv.ParseInt(parts[i+1], 10, 64)
-	hi, err3 := strconv.ParseInt(parts[i+2], 10, 64)
-	if err1 != nil || err2 != nil || err3 != nil || len(parts[i+1]) != 20 || len(parts[i+2]) != 20 {
+	lo, err2 := strconv.ParseInt(parts[len(parts)-2], 10, 64)
+	hi, err3 := strconv.ParseInt(parts[len(parts)-1], 10, 64)
+	if err1 != nil || err2 != nil || err3 != nil || len(parts[len(parts)-2]) != 20 || len(parts[len(parts)-1]) != 20 {
 		return n, false
 	}
 	n.topic, n.partition, n.lo, n.hi = strings.Join(parts[:i], "-"), int32(partition), lo, hi
 	return n, true
 }
 
+// topicIDDigits is the length of a topic ID in a name.
+const topicIDDigits = 32
+
+func parseTopicID(s string) (sinks.TopicID, bool) {
+	id, err := sinks.ParseTopicID(s)
+	return id, err == nil && id.String() == s
+}
+
 // extensions of finished files, longest first.
 var extensions = []string{".json.zst", ".json.gz", ".json", ".parquet"}
 
 func (s *Sink) fileName(c sinks.Claim) fileName {
-	return fileName{topic: c.Topic, partition: c.Partition, lo: c.Lo, hi: c.Hi, extension: s.extension}
+	return fileName{topic: c.Topic, partition: c.Partition, id: c.TopicID, lo: c.Lo, hi: c.Hi, extension: s.extension}
 }
 
 const temporarySuffix = ".tmp"

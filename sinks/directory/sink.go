@@ -154,12 +154,17 @@ func (s *Sink) currentSchema() *schema {
 	return known
 }
 
-// Stored lists the directory: what finished files hold counts as stored by the range in their names. It removes unfinished files of the
+// Stored lists the directory: what finished files of the topic hold counts as stored by the range in their names. It removes unfinished files of the
 // partition, for none of them can be the caller's.
-func (s *Sink) Stored(_ context.Context, c sinks.Claim) (sinks.Stored, error) {
-	stored := sinks.Stored{Max: -1}
+func (s *Sink) Stored(ctx context.Context, c sinks.Claim) (sinks.Stored, error) {
+	stored := sinks.Stored{Max: -1, MaxUnknown: -1}
 	dir, _ := s.state()
 	names, err := dir.List()
+	if errors.Is(err, fs.ErrNotExist) { // an error while the directory is made again is Check's
+		if _, err = s.Check(ctx); err == nil {
+			s.log.Warn("the directory was removed while rows were written to it, and is made again, empty", "directory", s.spec.Directory.Path)
+		}
+	}
 	if err != nil {
 		return stored, err
 	}
@@ -171,15 +176,22 @@ func (s *Sink) Stored(_ context.Context, c sinks.Claim) (sinks.Stored, error) {
 			continue
 		}
 		n, ok := parseFileName(name)
-		if !ok || n.topic != c.Topic || n.partition != c.Partition {
+		unknown := n.id == sinks.TopicID{}
+		if !ok || n.topic != c.Topic || n.partition != c.Partition || n.id != c.TopicID && !unknown {
 			continue
 		}
 		stored.Max = max(stored.Max, n.hi)
+		if unknown {
+			stored.MaxUnknown = max(stored.MaxUnknown, n.hi)
+		}
 		if r := (sinks.Range{Lo: max(n.lo, c.Lo), Hi: min(n.hi, c.Hi)}); r.Lo <= r.Hi {
 			stored.Present = append(stored.Present, r)
 		}
 	}
 	stored.Present = merge(stored.Present)
+	stored.Mend = fmt.Sprintf("in %s, give the files %s-%d-LO-HI%s their topic's ID, as %s-%d-ID-LO-HI%s: this one's if they are of this topic, any other 32 "+
+		"hexadecimal digits if they are of an earlier one; or move them elsewhere; or commit a position for the group",
+		s.spec.Directory.Path, c.Topic, c.Partition, s.extension, c.Topic, c.Partition, s.extension)
 	return stored, nil
 }
 
@@ -236,6 +248,9 @@ func (s *Sink) Write(ctx context.Context, b *sinks.Batch) error {
 	}
 	temporary := s.temporaryName(final)
 	if err := s.writeFile(ctx, dir, temporary, block); err != nil {
+		if errors.Is(err, fs.ErrNotExist) { // the directory is gone, and its schema with it
+			return errors.Join(sinks.ErrSchemaChanged, err)
+		}
 		return errors.Join(err, removeIfThere(dir, temporary))
 	}
 	err := dir.Publish(temporary, final)

@@ -92,8 +92,10 @@ func (r *rig) block(lo int64, values ...string) (sinks.Block, []error) {
 	return b, refused
 }
 
+var topicID = sinks.TopicID{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+
 func claim(lo, hi int64) sinks.Claim {
-	return sinks.Claim{Pipeline: "p", Topic: "p", Partition: 3, Lo: lo, Hi: hi}
+	return sinks.Claim{Pipeline: "p", Topic: "p", TopicID: topicID, Partition: 3, Lo: lo, Hi: hi}
 }
 
 func (r *rig) write(lo int64, values ...string) {
@@ -142,11 +144,11 @@ func TestParquetColumnsAreTypedByTheirValues(t *testing.T) {
 	)
 	r.write(12, `{"i":7,"new":"column"}`)
 	want := []Row{
-		{File: "p-3-00000000000000000010-00000000000000000011.parquet", Topic: "p", Partition: 3, Offset: 10, Time: recordTime, Fields: map[string]any{
+		{File: "p-3-000102030405060708090a0b0c0d0e0f-00000000000000000010-00000000000000000011.parquet", Topic: "p", Partition: 3, Offset: 10, Time: recordTime, Fields: map[string]any{
 			"b": true, "i": int64(1), "f": 1.5, "s": "x", "mixed": "1", "widened": 1.0, "list": `[1,{"a":2}]`, "big": "18446744073709551615"}},
-		{File: "p-3-00000000000000000010-00000000000000000011.parquet", Topic: "p", Partition: 3, Offset: 11, Time: recordTime, Fields: map[string]any{
+		{File: "p-3-000102030405060708090a0b0c0d0e0f-00000000000000000010-00000000000000000011.parquet", Topic: "p", Partition: 3, Offset: 11, Time: recordTime, Fields: map[string]any{
 			"b": false, "s": "y", "mixed": "two", "widened": 2.5}},
-		{File: "p-3-00000000000000000012-00000000000000000012.parquet", Topic: "p", Partition: 3, Offset: 12, Time: recordTime, Fields: map[string]any{
+		{File: "p-3-000102030405060708090a0b0c0d0e0f-00000000000000000012-00000000000000000012.parquet", Topic: "p", Partition: 3, Offset: 12, Time: recordTime, Fields: map[string]any{
 			"i": int64(7), "new": "column"}},
 	}
 	if diff := cmp.Diff(want, r.rows()); diff != "" {
@@ -232,7 +234,7 @@ func TestJSONLinesInEachCompression(t *testing.T) {
 			r := newRig(t, jsonTopic, "    format: json\n    compression: "+compression+"\n")
 			r.write(7, `{"s":"a \"quoted\" one","n":1.50,"o":{"k":[1]}}`, `{"s":"b"}`)
 			rows := r.rows()
-			if len(rows) != 2 || rows[0].File != "p-3-00000000000000000007-00000000000000000008"+extension || !rows[0].Time.Equal(recordTime) {
+			if len(rows) != 2 || rows[0].File != "p-3-000102030405060708090a0b0c0d0e0f-00000000000000000007-00000000000000000008"+extension || !rows[0].Time.Equal(recordTime) {
 				t.Fatalf("%+v", rows)
 			}
 			want := map[string]any{"s": `a "quoted" one`, "n": 1.5, "o": map[string]any{"k": []any{int64(1)}}}
@@ -289,7 +291,7 @@ func TestStoredReadsNames(t *testing.T) {
 	r.write(0, `{"n":1}`, `{"n":2}`)
 	r.write(2, `{"n":1}`, `{"n":2}`)
 	r.write(10, `{"n":1}`)
-	leftover := ".p-3-00000000000000000004-00000000000000000009.parquet.0badcafe.tmp"
+	leftover := ".p-3-000102030405060708090a0b0c0d0e0f-00000000000000000004-00000000000000000009.parquet.0badcafe.tmp"
 	others := ".p-4-00000000000000000004-00000000000000000009.parquet.0badcafe.tmp"
 	for _, name := range []string{leftover, others, "foreign.parquet", "p-3-x-y.parquet"} {
 		if err := os.WriteFile(filepath.Join(r.dir, name), []byte("torn"), 0o644); err != nil {
@@ -297,13 +299,63 @@ func TestStoredReadsNames(t *testing.T) {
 		}
 	}
 	got, err := r.sink.Stored(t.Context(), claim(1, 20))
-	want := sinks.Stored{Max: 10, Present: []sinks.Range{{Lo: 1, Hi: 3}, {Lo: 10, Hi: 10}}}
+	got.Mend = ""
+	want := sinks.Stored{Max: 10, MaxUnknown: -1, Present: []sinks.Range{{Lo: 1, Hi: 3}, {Lo: 10, Hi: 10}}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
 	names := r.names()
 	if slices.Contains(names, leftover) || !slices.Contains(names, others) || !slices.Contains(names, "foreign.parquet") {
 		t.Errorf("only the leftovers of the partition are to go: %v", names)
+	}
+}
+
+// TestStoredKnowsTopicsByTheirID: files of an earlier topic of the same name have the same offsets, and are not the caller's. Those of an earlier
+// version, whose names have no ID, may be either's.
+func TestStoredKnowsTopicsByTheirID(t *testing.T) {
+	r := newRig(t, jsonTopic, "")
+	r.write(0, `{"n":1}`, `{"n":2}`)
+	c := claim(0, 9)
+	c.TopicID = sinks.TopicID{9}
+	stored, err := r.sink.Stored(t.Context(), c)
+	if err != nil || stored.Max != -1 || stored.MaxUnknown != -1 || len(stored.Present) != 0 {
+		t.Errorf("rows of another topic were taken for this one's: %+v, %v", stored, err)
+	}
+	name := "p-3-00000000000000000004-00000000000000000007.parquet"
+	if err := os.WriteFile(filepath.Join(r.dir, name), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	stored, err = r.sink.Stored(t.Context(), c)
+	if err != nil || stored.MaxUnknown != 7 || len(stored.Present) != 1 || !strings.Contains(stored.Mend, "p-3-LO-HI.parquet") {
+		t.Errorf("%+v, %v", stored, err)
+	}
+}
+
+// TestDirectoryRemovedWhileRunning: the directory is made again, and so is its schema.
+func TestDirectoryRemovedWhileRunning(t *testing.T) {
+	r := newRig(t, jsonTopic, "")
+	r.write(0, `{"n":1}`)
+	if err := os.RemoveAll(r.dir); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := r.sink.Stored(t.Context(), claim(1, 1))
+	if err != nil || stored.Max != -1 {
+		t.Errorf("%+v, %v", stored, err)
+	}
+	r.write(1, `{"n":2}`)
+	if err := os.RemoveAll(r.dir); err != nil {
+		t.Fatal(err)
+	}
+	b, _ := r.block(2, `{"n":3}`)
+	if err := r.sink.Write(t.Context(), &sinks.Batch{Claim: claim(2, 2), Block: b}); !errors.Is(err, sinks.ErrSchemaChanged) {
+		t.Errorf("%v", err)
+	}
+	if _, err := r.sink.Check(t.Context()); err != nil { // as the worker does
+		t.Fatal(err)
+	}
+	r.write(2, `{"n":3}`)
+	if names := r.names(); len(names) != 2 || names[0] != "_schema-000001.json" {
+		t.Error(names)
 	}
 }
 
@@ -350,16 +402,21 @@ func TestCheckNamesTheDirectory(t *testing.T) {
 }
 
 func TestFileNames(t *testing.T) {
-	n := fileName{topic: "a-1.b", partition: 12, lo: 3, hi: 4, extension: ".json.gz"}
+	n := fileName{topic: "a-1.b", partition: 12, id: topicID, lo: 3, hi: 4, extension: ".json.gz"}
 	got, ok := parseFileName(n.String())
 	if !ok || got != n {
+		t.Errorf("%+v %t", got, ok)
+	}
+	old := n
+	old.id = sinks.TopicID{}
+	if got, ok := parseFileName("a-1.b-12-00000000000000000003-00000000000000000004.json.gz"); !ok || got != old {
 		t.Errorf("%+v %t", got, ok)
 	}
 	final, ok := finalOf("." + n.String() + ".0badcafe.tmp")
 	if !ok || final != n.String() {
 		t.Errorf("%q %t", final, ok)
 	}
-	for _, name := range []string{"", ".", "x.tmp", "a-1-2-3.parquet", "_schema-000001.json", ".a.tmp"} {
+	for _, name := range []string{"", ".", "x.tmp", "a-1-2-3.parquet", "000102030405060708090a0b0c0d0e0f-00000000000000000003-00000000000000000004.json", "_schema-000001.json", ".a.tmp"} {
 		if n, ok := parseFileName(name); ok {
 			t.Errorf("%q is %+v", name, n)
 		}
