@@ -20,8 +20,9 @@ const (
 	idleFiles = 10_000
 	// idleBytesMax is what following them may take.
 	idleBytesMax = 50 << 20
-	// idleShareMax is the part of a core that they may take, in per cent.
-	idleShareMax = 3
+	// collectedWithin is longer than the two minutes after which the runtime
+	// collects garbage in a process that allocates nothing.
+	collectedWithin = 150 * time.Second
 )
 
 func (r *rig) writeMany(n int) {
@@ -58,7 +59,7 @@ func TestIdleFilesMemory(t *testing.T) {
 	}
 }
 
-// The agent as a process, against our broker: resident memory and CPU time.
+// The agent as a process, against our broker: resident memory.
 func TestIdleFilesProcess(t *testing.T) {
 	t.Parallel()
 	program := testenv.Sluice(t)
@@ -78,19 +79,12 @@ func TestIdleFilesProcess(t *testing.T) {
 		return err == nil && bytes.Count(data, []byte(`"offset":`)) == idleFiles && !bytes.Contains(data, []byte(`"offset":0,`))
 	}
 	r.eventuallyOf("all are delivered", 3*patience, checkpoint)
-	const span = 12 * time.Second // longer than the pause between two scans
-	begun := processTime(t, p.PID())
-	r.eventuallyOf("time passes", span+patience, passed(span))
-	share := 100 * (processTime(t, p.PID()) - begun).Seconds() / span.Seconds()
-	all, own := memoryOf(t, p.PID())
-	t.Logf("%d idle files: %.2f %% of a core, %.1f MiB resident, %.1f MiB of them its own", idleFiles, share, float64(all)/(1<<20), float64(own)/(1<<20))
-	if share > idleShareMax {
-		t.Errorf("%.2f %% of a core when idle", share)
-	}
-	r.eventuallyOf("the memory of the first reading is given back", 3*patience, func() bool {
+	r.eventuallyOf("the memory of the first reading is given back", collectedWithin, func() bool {
 		_, own := memoryOf(t, p.PID())
 		return own < idleBytesMax
 	})
+	all, own := memoryOf(t, p.PID())
+	t.Logf("%d idle files: %.1f MiB resident, %.1f MiB of them its own", idleFiles, float64(all)/(1<<20), float64(own)/(1<<20))
 }
 
 // startBroker starts our broker and returns its address.
@@ -117,20 +111,6 @@ func memoryOf(t testing.TB, pid int) (all, own int64) {
 		t.Fatal("no memory figures in /proc")
 	}
 	return all << 10, own << 10
-}
-
-// processTime is what a process has used of all cores.
-func processTime(t testing.TB, pid int) time.Duration {
-	t.Helper()
-	stat := procFile(t, pid, "stat")
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	user, err1 := strconv.Atoi(fields[11])
-	system, err2 := strconv.Atoi(fields[12])
-	if err1 != nil || err2 != nil {
-		t.Fatal(err1, err2)
-	}
-	const ticksPerSecond = 100 // USER_HZ, the same on all architectures Go runs on
-	return time.Duration(user+system) * time.Second / ticksPerSecond
 }
 
 func procFile(t testing.TB, pid int, name string) string {
