@@ -39,7 +39,11 @@ func (s *session) committed(entries []commitEntry, outcomes map[int32]outcome, n
 		if s.parts[e.id] != e.slot {
 			continue // lost or revoked meanwhile
 		}
-		e.slot.committedNow(outcomes[e.id], now)
+		o := outcomes[e.id]
+		if s.gone && o == commitRetry {
+			o = commitFenced // there is no such partition any more
+		}
+		e.slot.committedNow(o, now)
 		if e.slot.fenced {
 			e.slot.fencedAt = now
 			s.disown(e.id)
@@ -74,7 +78,9 @@ func (s *session) commit(entries []commitEntry) map[int32]outcome {
 				outcomes[e.id] = commitRetry
 			}
 			if err != nil {
-				s.w.log.Warn("commit failed, trying again", "error", err)
+				if s.refused.fresh(err, time.Now()) {
+					s.w.log.Warn("commit failed, trying again", "error", err)
+				}
 				return
 			}
 			s.readOutcomes(resp, outcomes)
@@ -109,8 +115,11 @@ func (s *session) readOutcomes(resp *kmsg.OffsetCommitResponse, outcomes map[int
 		for _, p := range t.Partitions {
 			o, err := outcomeOf(p.ErrorCode)
 			outcomes[p.Partition] = o
-			if err != nil {
-				s.w.log.Warn("commit refused", "partition", p.Partition, "error", err)
+			if errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition) {
+				s.doubtTopic()
+			}
+			if err != nil && s.refused.fresh(err, time.Now()) {
+				s.w.log.Warn("commit refused, trying again", "partition", p.Partition, "error", err)
 			}
 		}
 	}

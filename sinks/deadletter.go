@@ -135,6 +135,9 @@ func (d *deadLetters) send(ctx context.Context, b *batch, letters []letter) erro
 		return err
 	}
 	if err := d.client.ProduceSync(ctx, records...).FirstErr(); err != nil {
+		if errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition) {
+			d.forgetTopic()
+		}
 		return err
 	}
 	if b.sent == nil {
@@ -167,6 +170,14 @@ func (d *deadLetters) record(l letter) *kgo.Record {
 		Value:   r.Value,
 		Headers: headers,
 	}
+}
+
+// forgetTopic has the next letter make the topic again: it was deleted, and the client would not take a new one of its name.
+func (d *deadLetters) forgetTopic() {
+	d.client.PurgeTopicsFromProducing(d.topic)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.exists = false
 }
 
 // ensureTopic makes the dead-letter topic, with the broker's defaults, unless it is there.

@@ -2,6 +2,8 @@ package sinks
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -98,4 +100,57 @@ func TestRowsOfUnknownOriginHoldThePartition(t *testing.T) {
 	r.await("the rows", func() bool { return sink.total() == 2200 && w.Ready() == nil })
 	r.stop(w)
 	r.verify(sink, "second", 1200)
+}
+
+// TestTopicDeletedWhileRunning: the worker waits for it, goes on when it is made again, says what is lost, and ends when it is told to.
+func TestTopicDeletedWhileRunning(t *testing.T) {
+	r := newRig(t, 2, "")
+	r.produce("first", 1000, 2)
+	sink := newMemSink(true)
+	var text logText
+	w := r.startLogged(&text, sink, Config{DrainTimeout: 2 * time.Second})
+	r.await("the first rows", func() bool { return sink.total() == 1000 })
+	r.deleteTopic()
+	r.await("the worker to notice", func() bool {
+		err := w.Ready()
+		return err != nil && strings.Contains(err.Error(), "topic")
+	})
+	r.createTopic(2)
+	r.produce("second", 600, 2)
+	r.await("the rows of the new topic", func() bool { return sink.total() == 1600 && w.Ready() == nil })
+	r.verify(sink, "second", 600)
+	r.deleteTopic()
+	r.await("the worker to notice again", func() bool { return w.Ready() != nil })
+	began := time.Now()
+	r.stop(w)
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("the worker took %s to end", took)
+	}
+	if n := len(text.lines("UNKNOWN_TOPIC")); n > 8 {
+		t.Errorf("%d lines of the error:\n%s", n, strings.Join(text.lines("UNKNOWN_TOPIC"), ""))
+	}
+	if n := len(text.lines("")); n > 60 {
+		t.Errorf("%d lines in all", n)
+	}
+	if lost := w.Account().Lost; lost != 0 {
+		t.Errorf("%d lost", lost)
+	}
+}
+
+// TestRecordsDeletedWithTheTopicAreCounted holds a destination shut while the topic is deleted.
+func TestRecordsDeletedWithTheTopicAreCounted(t *testing.T) {
+	r := newRig(t, 1, "")
+	r.produce("first", 1000, 1)
+	sink := newMemSink(true)
+	sink.fail = func(*Batch, bool) error { return errors.New("shut") }
+	w := r.start(sink, Config{DrainTimeout: time.Second})
+	r.await("a failed write", func() bool { err := w.Ready(); return err != nil && strings.Contains(err.Error(), "shut") })
+	r.deleteTopic()
+	r.await("the loss to be counted", func() bool { return w.Account().Lost == 1000 })
+	r.stop(w)
+}
+
+func (r *rig) startLogged(text *logText, sink Sink, cfg Config) *running {
+	r.log = slog.New(slog.NewTextHandler(text, nil))
+	return r.start(sink, cfg)
 }

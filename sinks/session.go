@@ -34,6 +34,10 @@ type session struct {
 
 	calls chan func()
 	ended chan struct{} // closed when the loop takes no more calls
+	doubt chan struct{} // one token: the topic may be gone
+
+	trouble trouble // of fetches; of the poller alone
+	refused trouble // of commits; of the commit under way alone
 
 	// Owned by the loop.
 	parts      map[int32]*slot
@@ -43,6 +47,7 @@ type session struct {
 	ends       map[int32]endOffset // with Once, when known
 	settled    map[int32]int64     // with Once: commits of partitions that other members have
 	stopping   bool
+	gone       bool  // the topic was deleted
 	failure    error // ends the session at once
 	result     error // what the session ends with when it is drained
 	writes     sync.WaitGroup
@@ -63,8 +68,10 @@ type slot struct {
 	cancel    context.CancelFunc // of the write in progress
 	fencedAt  time.Time
 	waiters   []chan struct{} // closed when the partition is drained
-	verifyTo  int64           // the destination may hold offsets up to here; used by one write at a time
-	verifySet bool            // verifyTo was asked for
+	logStart  int64           // as the last fetch with records had it
+	logEnd    int64
+	verifyTo  int64 // the destination may hold offsets up to here; used by one write at a time
+	verifySet bool  // verifyTo was asked for
 }
 
 func newSession(w *Worker) *session {
@@ -72,6 +79,9 @@ func newSession(w *Worker) *session {
 		w:       w,
 		calls:   make(chan func()),
 		ended:   make(chan struct{}),
+		doubt:   make(chan struct{}, 1),
+		trouble: trouble{},
+		refused: trouble{},
 		parts:   map[int32]*slot{},
 		settled: map[int32]int64{},
 		room:    make(chan struct{}, 1),
@@ -89,6 +99,7 @@ func (s *session) run(ctx context.Context) error {
 	pollCtx, stopPolling := context.WithCancel(context.WithoutCancel(ctx))
 	var helpers sync.WaitGroup
 	helpers.Go(func() { s.poll(pollCtx) })
+	helpers.Go(func() { s.watchTopic(pollCtx) })
 	if s.w.cfg.Once {
 		helpers.Go(func() { s.watchEnds(pollCtx) })
 	}
@@ -128,6 +139,11 @@ func (s *session) loop(ctx context.Context) error {
 		if done, err := s.finished(); done {
 			return err
 		}
+		if s.stopping && giveUp == nil {
+			t := time.NewTimer(s.w.cfg.DrainTimeout)
+			defer t.Stop()
+			giveUp = t.C
+		}
 		timer.Reset(s.untilWake(time.Now()))
 		select {
 		case f := <-s.calls:
@@ -136,12 +152,12 @@ func (s *session) loop(ctx context.Context) error {
 		case <-stop:
 			stop = nil
 			s.drainAll()
-			t := time.NewTimer(s.w.cfg.DrainTimeout)
-			defer t.Stop()
-			giveUp = t.C
 		case <-giveUp:
+			if s.gone {
+				s.countGone()
+			}
 			s.abandon()
-			return nil
+			return s.result
 		}
 	}
 }
@@ -166,7 +182,13 @@ func (s *session) finished() (bool, error) {
 			return false, nil
 		}
 	}
-	return !s.committing, s.result
+	if s.committing {
+		return false, nil
+	}
+	if s.gone {
+		s.countGone()
+	}
+	return true, s.result
 }
 
 // call has the loop run f and waits until it has. false: the loop has ended and f did not run.
@@ -294,6 +316,9 @@ func (s *session) poll(ctx context.Context) {
 		recordSize = meanBytes(fetches, recordSize)
 		fetches.EachError(s.fetchError)
 		s.cl.AllowRebalance()
+		if fetches.NumRecords() == 0 && len(fetches.Errors()) > 0 {
+			_ = sleep(ctx, s.w.cfg.BackoffMin) // errors come back at once
+		}
 	}
 }
 
@@ -326,6 +351,7 @@ func (s *session) took(fetches kgo.Fetches, now time.Time) {
 	fetches.EachPartition(func(f kgo.FetchTopicPartition) {
 		if p := s.parts[f.Partition]; p != nil && f.Topic == s.w.pipe.Topic.Name && len(f.Records) > 0 {
 			p.take(f.Records, now)
+			p.logStart, p.logEnd = f.LogStartOffset, f.HighWatermark
 		}
 	})
 }
@@ -334,6 +360,7 @@ func (s *session) took(fetches kgo.Fetches, now time.Time) {
 func (s *session) onOffsetsFetched(ctx context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
 	id, _, err := s.w.topicID(ctx)
 	if err != nil {
+		s.doubtTopic()
 		return err
 	}
 	var commits []kmsg.OffsetFetchResponseGroupTopicPartition
@@ -521,7 +548,13 @@ func (s *session) fetchError(topic string, partition int32, err error) {
 	case errors.As(err, &loss):
 		s.stop(partition, fmt.Errorf("the log was truncated below what was read: %w", err))
 	default:
-		s.w.log.Warn("fetch", "topic", topic, "partition", partition, "error", err)
+		if errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition) {
+			s.doubtTopic()
+		}
+		if !s.trouble.fresh(err, time.Now()) {
+			return
+		}
+		s.w.log.Warn("fetch failed, trying again", "topic", topic, "partition", partition, "error", err)
 	}
 }
 
@@ -557,10 +590,7 @@ func (s *session) lost(id int32, start int64) (goOn bool) {
 		return false
 	}
 	n := start - max(p.next, 0)
-	s.w.metrics.lostOffsets.Add(float64(n))
-	s.w.mu.Lock()
-	s.w.account.Lost += n
-	s.w.mu.Unlock()
+	s.w.countLost(n)
 	err := fmt.Errorf("offsets %d to %d were removed from the log before they were stored: %d records lost", p.next, start-1, n)
 	if s.w.cfg.OnLostOffsets != LostContinue {
 		s.stopPart(p, err)

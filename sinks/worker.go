@@ -154,17 +154,22 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 func (w *Worker) run(ctx context.Context) error {
-	exists, err := w.awaitTopic(ctx)
-	if err != nil || !exists {
-		return err
-	}
-	if err := w.awaitDestination(ctx); err != nil {
-		return err
-	}
 	for attempt := 1; ; attempt++ {
-		err := newSession(w).run(ctx)
-		if !errors.Is(err, errRejoin) {
+		exists, err := w.awaitTopic(ctx)
+		if err != nil || !exists {
 			return err
+		}
+		if err := w.awaitDestination(ctx); err != nil {
+			return err
+		}
+		err = newSession(w).run(ctx)
+		switch {
+		case err == nil, !errors.Is(err, errRejoin) && !errors.Is(err, errTopicGone):
+			return err
+		case errors.Is(err, errTopicGone) && w.cfg.Once:
+			return fmt.Errorf("sink %s: %w", w.spec.Group(), err)
+		case ctx.Err() != nil:
+			return nil
 		}
 		w.log.Warn("joining the group again with a new client", "reason", err)
 		if err := sleep(ctx, w.backoff(attempt)); err != nil {
@@ -217,6 +222,9 @@ func (w *Worker) awaitTopic(ctx context.Context) (exists bool, err error) {
 		_, _, err := w.topicID(ctx)
 		w.setWaiting("topic", err)
 		if err == nil {
+			if attempt > 1 {
+				w.log.Info("the topic is there", "topic", w.pipe.Topic.Name)
+			}
 			return true, nil
 		}
 		if ctx.Err() != nil {
@@ -225,7 +233,7 @@ func (w *Worker) awaitTopic(ctx context.Context) (exists bool, err error) {
 		if errors.Is(err, errNoTopic) && w.cfg.Once && done {
 			return false, w.missingTopic(err)
 		}
-		if attempt%8 == 1 {
+		if attempt == 1 {
 			w.log.Info("waiting for the topic", "topic", w.pipe.Topic.Name, "reason", err)
 		}
 		if err := sleep(ctx, min(w.backoff(attempt), topicPollMax)); err != nil {

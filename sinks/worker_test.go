@@ -32,6 +32,7 @@ type rig struct {
 	pipe   *pipelines.Pipeline
 	client *kgo.Client
 	admin  *kadm.Client
+	log    *slog.Logger // of the workers; nil: none
 }
 
 func newRig(t *testing.T, partitions int32, sink string) *rig {
@@ -76,6 +77,9 @@ func (r *rig) worker(sink Sink, cfg Config) *Worker {
 		cfg.SessionTimeout = 6 * time.Second
 	}
 	log := quiet()
+	if r.log != nil {
+		log = r.log
+	}
 	if os.Getenv("SINKS_LOG") != "" {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	}
