@@ -53,7 +53,7 @@ func (b *Broker) readCheckpoints(d *dataDir) checkpoints {
 		path := filepath.Join(d.path, file)
 		stored, err := commitlog.ReadOffsetCheckpoint(b.cfg.FS, path)
 		if err != nil {
-			b.log.Warn("a checkpoint file cannot be read; the logs are checked from their start", "file", path, "err", err)
+			b.log.Warn("a checkpoint file cannot be read; the logs are checked from their start", "file", path, "error", err)
 			return nil
 		}
 		d.written[file] = maps.Clone(stored)
@@ -204,7 +204,7 @@ func (b *Broker) write(d *dataDir, file string, now offsets) {
 	}
 	path := filepath.Join(d.path, file)
 	if err := commitlog.WriteOffsetCheckpoint(b.cfg.FS, path, now); err != nil {
-		b.log.Error("cannot store a checkpoint; the next start checks more", "file", path, "err", err)
+		b.log.Error("cannot store a checkpoint; the next start checks more", "file", path, "error", err)
 		if isStorageFailure(err) {
 			b.failDir(d, err)
 		}

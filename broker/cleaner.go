@@ -148,9 +148,9 @@ func (c *cleaner) done(p *replica.Partition, err error) {
 	switch {
 	case err == nil, errors.Is(err, commitlog.ErrCleaningStopped), errors.Is(err, commitlog.ErrClosed), errors.Is(err, context.Canceled):
 	case unreadable:
-		c.b.log.Error("a log is damaged and is not compacted until the broker restarts", "topic", p.Topic(), "partition", p.Index(), "err", err)
+		c.b.log.Error("a log is damaged and is not compacted until the broker restarts", "topic", p.Topic(), "partition", p.Index(), "error", err)
 	default:
-		c.b.log.Error("compaction failed and is tried again", "topic", p.Topic(), "partition", p.Index(), "err", err)
+		c.b.log.Error("compaction failed and is tried again", "topic", p.Topic(), "partition", p.Index(), "error", err)
 	}
 }
 

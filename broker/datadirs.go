@@ -235,7 +235,7 @@ func (b *Broker) failDir(d *dataDir, why error) {
 		return
 	}
 	b.log.Error("a data directory is offline until the broker is started again; its partitions are not served, all others are",
-		"dir", d.path, "err", why)
+		"dir", d.path, "error", why)
 	for _, p := range b.partitions.All() {
 		if b.dirOf(p) == d {
 			b.failPartition(p, d)

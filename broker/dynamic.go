@@ -71,7 +71,7 @@ func (b *Broker) resolveLive(own, all map[string]string) *liveConfig {
 				continue
 			}
 			if err := p.set(&live.cfg, value); err != nil {
-				b.log.Error("a stored setting is not usable and has no effect", "property", p.name, "value", value, "err", err)
+				b.log.Error("a stored setting is not usable and has no effect", "property", p.name, "value", value, "error", err)
 			}
 		}
 	}

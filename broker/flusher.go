@@ -73,7 +73,7 @@ func (f *flusher) step() bool {
 	// A partition that is deleted or closed is not to be synced any more.
 	if err != nil && !errors.Is(err, commitlog.ErrClosed) && !errors.Is(err, replica.ErrDeleted) {
 		f.log.Error("sync failed, the partition is offline until the broker restarts",
-			"topic", p.Topic(), "partition", p.Index(), "err", err)
+			"topic", p.Topic(), "partition", p.Index(), "error", err)
 	}
 	f.done(p)
 	return true

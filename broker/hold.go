@@ -33,7 +33,7 @@ func (b *Broker) readHolds() *holds {
 	}
 	if len(h.topics) > 0 {
 		if err := b.flushOffsets(); err != nil {
-			b.log.Error("retention removes nothing of topics that groups are waited for in, as their offsets cannot be made durable", "err", err)
+			b.log.Error("retention removes nothing of topics that groups are waited for in, as their offsets cannot be made durable", "error", err)
 			h.keepAll()
 		}
 	}

@@ -258,7 +258,7 @@ func (b *Broker) deleteTopic(t *cluster.Topic) {
 		b.partitions.Remove(p)
 		p.Fail(replica.ErrDeleted) // returns when no append is under way
 		if err := p.Log().Delete(); err != nil {
-			b.log.Error("cannot remove the log of a deleted topic", "topic", t.Name, "partition", i, "err", err)
+			b.log.Error("cannot remove the log of a deleted topic", "topic", t.Name, "partition", i, "error", err)
 		}
 	}
 }
@@ -278,7 +278,7 @@ func (b *Broker) setOffline(a assignment, err error) {
 	if _, known := b.offline.Swap(a.name(), offlinePartition{a, err}); known {
 		return // said before
 	}
-	b.log.Error("partition is offline", "topic", a.topic.Name, "partition", a.index, "err", err)
+	b.log.Error("partition is offline", "topic", a.topic.Name, "partition", a.index, "error", err)
 }
 
 type offlinePartition struct {

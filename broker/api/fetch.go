@@ -300,7 +300,7 @@ func (f *fetch) readRegion(p *fetchPart, maxBytes int, first bool) {
 	if err != nil {
 		p.code = dataCode(err)
 		if p.code == kerr.KafkaStorageError.Code || p.code == kerr.UnknownServerError.Code {
-			f.a.Log.Error("fetch", "topic", p.partition.Topic(), "partition", p.index, "offset", p.offset, "err", err)
+			f.a.Log.Error("fetch", "topic", p.partition.Topic(), "partition", p.index, "offset", p.offset, "error", err)
 		}
 		return
 	}

@@ -122,7 +122,7 @@ func (a *API) createOffsetsTopic() {
 	}}, false)
 	for _, res := range results {
 		if res.Err != nil && !errors.Is(res.Err, cluster.ErrTopicExists) {
-			a.Log.Warn("could not create the offsets topic", "topic", cluster.OffsetsTopic, "err", res.Err)
+			a.Log.Warn("could not create the offsets topic", "topic", cluster.OffsetsTopic, "error", res.Err)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func initProducerID(a *API, r *server.Request, req *kmsg.InitProducerIDRequest) 
 	}
 	id, err := a.producers.next(a.Controller)
 	if err != nil {
-		a.Log.Warn("no producer id", "remote", r.Conn.RemoteAddr(), "err", err)
+		a.Log.Warn("no producer id", "remote", r.Conn.RemoteAddr(), "error", err)
 		// The client tries again, as with a coordinator that is being elected.
 		resp.ErrorCode = kerr.CoordinatorNotAvailable.Code
 		return resp

@@ -85,7 +85,7 @@ func (a *API) listOffset(req *kmsg.ListOffsetsRequest, topic string, asked *kmsg
 	}
 	found, err := findOffset(p, asked.Timestamp, end)
 	if err != nil {
-		a.Log.Error("list offsets", "topic", topic, "partition", asked.Partition, "timestamp", asked.Timestamp, "err", err)
+		a.Log.Error("list offsets", "topic", topic, "partition", asked.Partition, "timestamp", asked.Timestamp, "error", err)
 		return refusedOffset(asked.Partition, dataCode(err))
 	}
 	out := kmsg.NewListOffsetsResponseTopicPartition()

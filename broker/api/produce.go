@@ -264,7 +264,7 @@ func (a *API) logAppendError(p *producePart, err error) {
 	}
 	switch dataCode(err) {
 	case kerr.KafkaStorageError.Code, kerr.UnknownServerError.Code, kerr.CorruptMessage.Code:
-		a.Log.Error("append", "topic", p.partition.Topic(), "partition", p.index, "err", err)
+		a.Log.Error("append", "topic", p.partition.Topic(), "partition", p.index, "error", err)
 	}
 }
 

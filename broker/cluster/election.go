@@ -293,7 +293,7 @@ func (c *Controller) reload(ctx context.Context) {
 		im, err = c.completeCreations(ctx, im)
 	}
 	if err != nil {
-		c.log.Error("cannot read the cluster store back after a failed write", "err", err)
+		c.log.Error("cannot read the cluster store back after a failed write", "error", err)
 		return
 	}
 	c.publish(im)

@@ -155,7 +155,7 @@ func (s *Shard[M]) append(w Write, r *round) {
 	now := s.clock.Now()
 	last, err := s.appendBatch(w.Records, now)
 	if err != nil {
-		s.log.Warn("coordinator write refused", "records", len(w.Records), "err", err)
+		s.log.Warn("coordinator write refused", "records", len(w.Records), "error", err)
 		if w.Done != nil {
 			w.Done(err, now, &r.actions)
 		}
@@ -340,7 +340,7 @@ func (s *Shard[M]) loaded(term int64, m M, err error) {
 	case errors.Is(err, ErrNotLeader):
 		s.unload(Resigned, err, &r)
 	case err != nil:
-		s.log.Error("coordinator load failed", "epoch", s.epoch, "err", err)
+		s.log.Error("coordinator load failed", "epoch", s.epoch, "error", err)
 		s.unload(Failed, err, &r)
 	default:
 		s.machine, s.state = m, Active

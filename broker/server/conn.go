@@ -359,7 +359,7 @@ func (c *Conn) fail(err error) {
 	}
 	name, version := c.ClientSoftware()
 	args := []any{"remote", c.remote, "listener", c.listener, "client_id", *c.clientID.Load(),
-		"software", name, "software_version", version, "err", err}
+		"software", name, "software_version", version, "error", err}
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 		c.srv.log.Debug("connection ended", args...)
 		return

@@ -175,7 +175,7 @@ func (s *Server) accept(l net.Listener, name string) {
 		default:
 			pause = min(max(2*pause, 5*time.Millisecond), acceptRetryMax)
 			if s.mayLog() {
-				s.log.Error("accept failed", "listener", l.Addr(), "err", err, "retry", pause)
+				s.log.Error("accept failed", "listener", l.Addr(), "error", err, "retry", pause)
 			}
 			if !s.pause(pause) {
 				return

@@ -80,7 +80,7 @@ func (m *machine) becomeClassic(in step, g *group, req *JoinRequest) error {
 	m.log.Info("a consumer group changes to the classic protocol", "group", g.id)
 	in.out.Write(coordinator.Write{Records: g.tombstones(), Done: func(err error, _ time.Time, _ *coordinator.Actions) {
 		if err != nil { // the classic group's own record will say the same
-			m.log.Warn("the end of a consumer group was not stored", "group", g.id, "err", err)
+			m.log.Warn("the end of a consumer group was not stored", "group", g.id, "error", err)
 		}
 	}})
 	m.endConsumer(g)

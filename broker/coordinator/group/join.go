@@ -217,7 +217,7 @@ func (m *machine) storeReplacement(in step, g *group, mem *member, before member
 	id := mem.id
 	m.writeGroup(in, g, g.assignments(), func(in step, err error) {
 		if err != nil {
-			m.log.Warn("a static member's new id was not stored", "group", g.id, "instance", mem.instanceID, "err", err)
+			m.log.Warn("a static member's new id was not stored", "group", g.id, "instance", mem.instanceID, "error", err)
 			mem.answerJoin(in.out, g, joinRefused("", err))
 			if g.byID[id] == mem {
 				g.update(mem, before.protocols, before.rebalanceTimeout, before.sessionTimeout)

@@ -109,7 +109,7 @@ func (m *machine) storeEmpty(in step, g *group) {
 	m.log.Info("group is empty", "group", g.id, "generation", g.generation)
 	m.writeGroup(in, g, nil, func(_ step, err error) {
 		if err != nil {
-			m.log.Warn("could not store that a group is empty", "group", g.id, "err", err)
+			m.log.Warn("could not store that a group is empty", "group", g.id, "error", err)
 		}
 	})
 }

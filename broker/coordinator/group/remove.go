@@ -71,7 +71,7 @@ func (m *machine) removeOffsets(
 		},
 		Done: func(err error, _ time.Time, out *coordinator.Actions) {
 			if err != nil {
-				m.log.Warn("offsets were not removed", "group", g.id, "err", err)
+				m.log.Warn("offsets were not removed", "group", g.id, "error", err)
 				done(err, out)
 				return
 			}
