@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -36,7 +39,8 @@ func (w *Worker) kafkaOptions() ([]kgo.Opt, error) {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(addr...),
 		kgo.ClientID(w.cfg.ClientID),
-		kgo.WithLogger(clientLogger{w.log}),
+		kgo.WithLogger(clientLogger{w.log, &w.clientTrouble}),
+		kgo.WithHooks(brokerWatch{w.log, &w.clientTrouble}),
 		kgo.MetadataMinAge(250 * time.Millisecond),
 	}
 	if b.TLS != nil {
@@ -127,8 +131,18 @@ func mechanism(s *pipelines.SASL) (sasl.Mechanism, error) {
 	}
 }
 
-// clientLogger passes what the Kafka client has to say on: its own info level is detail to a reader of our log.
-type clientLogger struct{ log *slog.Logger }
+// clientTrouble is what the worker's Kafka clients have trouble with; the log has its beginning and its end. Safe for concurrent use.
+type clientTrouble struct {
+	mu     sync.Mutex // guards what follows
+	down   map[string]bool
+	logged trouble
+}
+
+// clientLogger passes what the Kafka client has to say on: its own info level is detail to a reader of our log, and a warning that it repeats is one.
+type clientLogger struct {
+	log     *slog.Logger
+	trouble *clientTrouble
+}
 
 func (l clientLogger) Level() kgo.LogLevel {
 	if l.log.Enabled(context.Background(), slog.LevelDebug) {
@@ -137,10 +151,52 @@ func (l clientLogger) Level() kgo.LogLevel {
 	return kgo.LogLevelWarn
 }
 
+// connectFailure is the client's message for what brokerWatch logs better.
+const connectFailure = "unable to open connection to broker"
+
 func (l clientLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	to := slog.LevelDebug
-	if level <= kgo.LogLevelWarn {
+	if level <= kgo.LogLevelWarn && msg != connectFailure && l.trouble.fresh(msg) {
 		to = slog.LevelWarn
 	}
 	l.log.Log(context.Background(), to, "kafka: "+msg, keyvals...)
+}
+
+func (t *clientTrouble) fresh(msg string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.logged == nil {
+		t.logged = trouble{}
+	}
+	return t.logged.fresh(errors.New(msg), time.Now())
+}
+
+// brokerWatch logs when a broker can no longer be reached, and when it can again.
+type brokerWatch struct {
+	log     *slog.Logger
+	trouble *clientTrouble
+}
+
+var _ kgo.HookBrokerConnect = brokerWatch{}
+
+// OnBrokerConnect is called by the client for each attempt to connect.
+func (b brokerWatch) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	addr := net.JoinHostPort(meta.Host, strconv.Itoa(int(meta.Port)))
+	t := b.trouble
+	t.mu.Lock()
+	before := t.down[addr]
+	if t.down == nil {
+		t.down = map[string]bool{}
+	}
+	t.down[addr] = err != nil
+	t.mu.Unlock()
+	switch {
+	case err != nil && !before:
+		b.log.Warn("a broker cannot be reached; trying again until it can", "broker", addr, "error", err)
+	case err == nil && before:
+		b.log.Info("the broker can be reached again", "broker", addr)
+	}
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,6 +102,8 @@ type Worker struct {
 	admin   *kadm.Client // beside the group's client; set by Run
 	letters *deadLetters // set by Run
 
+	clientTrouble clientTrouble
+
 	destination atomic.Pointer[Destination]
 	encoders    encoders
 
@@ -180,6 +184,7 @@ func (w *Worker) run(ctx context.Context) error {
 
 // awaitDestination repeats Check until the destination can take rows.
 func (w *Worker) awaitDestination(ctx context.Context) error {
+	var logged time.Time
 	for attempt := 1; ; attempt++ {
 		_, err := w.check(ctx)
 		if err == nil {
@@ -188,7 +193,10 @@ func (w *Worker) awaitDestination(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		w.log.Error("the destination cannot take rows yet; trying again until it can", "attempt", attempt, "error", err)
+		if time.Since(logged) >= outageReminder {
+			logged = time.Now()
+			w.log.Error("the destination cannot take rows yet; trying again until it can", "attempt", attempt, "error", err)
+		}
 		if err := sleep(ctx, w.backoff(attempt)); err != nil {
 			return err
 		}
@@ -217,6 +225,7 @@ func (w *Worker) check(ctx context.Context) (changed bool, err error) {
 
 // awaitTopic waits until the topic exists. exists is false when it never will: a Once worker whose producer is done.
 func (w *Worker) awaitTopic(ctx context.Context) (exists bool, err error) {
+	wasMissing := false
 	for attempt := 1; ; attempt++ {
 		done := w.producerDone()
 		_, _, err := w.topicID(ctx)
@@ -233,8 +242,9 @@ func (w *Worker) awaitTopic(ctx context.Context) (exists bool, err error) {
 		if errors.Is(err, errNoTopic) && w.cfg.Once && done {
 			return false, w.missingTopic(err)
 		}
-		if attempt == 1 {
+		if missing := errors.Is(err, errNoTopic); attempt == 1 || missing != wasMissing {
 			w.log.Info("waiting for the topic", "topic", w.pipe.Topic.Name, "reason", err)
+			wasMissing = missing
 		}
 		if err := sleep(ctx, min(w.backoff(attempt), topicPollMax)); err != nil {
 			return false, err
@@ -291,11 +301,8 @@ func (w *Worker) Ready() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var errs []error
-	for subject, err := range w.waiting {
-		errs = append(errs, fmt.Errorf("%s: %w", subject, err))
-	}
-	if len(errs) == 0 {
-		return nil
+	for _, subject := range slices.Sorted(maps.Keys(w.waiting)) {
+		errs = append(errs, fmt.Errorf("%s: %w", subject, w.waiting[subject]))
 	}
 	return errors.Join(errs...)
 }

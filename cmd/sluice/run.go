@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"log/slog"
 	"maps"
@@ -68,7 +69,13 @@ func runPipelines(ctx context.Context, log *slog.Logger, pipes []*pipelines.Pipe
 		probes = append(probes, probe{"broker", b.Ready})
 	}
 	collected := make(chan struct{})
-	ws, err := newWorkers(log, reg, pipes, sinks.Config{Brokers: brokers, Once: o.once, ProducerDone: collected})
+	ws, err := newWorkers(log, reg, pipes, func(p *pipelines.Pipeline) sinks.Config {
+		cfg := sinks.Config{Brokers: brokers, Once: o.once, ProducerDone: collected}
+		if p.Brokers == nil {
+			cfg.InstanceID = instanceID(o.data)
+		}
+		return cfg
+	})
 	if err != nil {
 		return err
 	}
@@ -88,6 +95,17 @@ func runPipelines(ctx context.Context, log *slog.Logger, pipes []*pipelines.Pipe
 		return errors.New("interrupted before everything was stored; run the same command again to go on")
 	}
 	return err
+}
+
+// instanceID makes the sinks on the embedded broker static members of their groups: after a kill the next start has its partitions back at once, where
+// a dynamic member would wait until the group gives up on the dead one. It is that of the data directory, which one process has at a time.
+func instanceID(data string) string {
+	if path, err := filepath.Abs(data); err == nil {
+		data = path
+	}
+	h := fnv.New64a()
+	h.Write([]byte(data))
+	return fmt.Sprintf("sluice-run-%016x", h.Sum64())
 }
 
 // runRoles runs the agent, if there is one, and the sinks, which outlive it.

@@ -35,7 +35,7 @@ func newSink(c *common) *cobra.Command {
 			}
 			cfg.Brokers = splitAddrs(brokers)
 			reg := newRegistry()
-			workers, err := newWorkers(log, reg, pipes, cfg)
+			workers, err := newWorkers(log, reg, pipes, func(*pipelines.Pipeline) sinks.Config { return cfg })
 			if err != nil {
 				return err
 			}
@@ -59,17 +59,20 @@ func newSink(c *common) *cobra.Command {
 // workers are the sink workers of one process.
 type workers []*sinks.Worker
 
-// newWorkers makes a worker for each sink of each pipeline.
-func newWorkers(log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.Pipeline, cfg sinks.Config) (workers, error) {
+// newWorkers makes a worker for each sink of each pipeline; cfg is asked for each pipeline.
+func newWorkers(log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.Pipeline, cfg func(*pipelines.Pipeline) sinks.Config) (workers, error) {
 	var out workers
 	for _, p := range pipes {
 		for _, spec := range p.Sinks {
-			log := log.With("role", "sink", "pipeline", p.Name, "sink", spec.Name)
+			log := log.With("role", "sink", "pipeline", p.Name)
+			if spec.Name != "" {
+				log = log.With("sink", spec.Name)
+			}
 			sink, err := newSinkOf(log, spec)
 			if err != nil {
 				return nil, fmt.Errorf("%s: sink of pipeline %s: %w", spec.Pos, p.Name, err)
 			}
-			w, err := sinks.NewWorker(log, reg, p, spec, sink, cfg)
+			w, err := sinks.NewWorker(log, reg, p, spec, sink, cfg(p))
 			if err != nil {
 				return nil, fmt.Errorf("%s: sink of pipeline %s: %w", spec.Pos, p.Name, err)
 			}
@@ -88,7 +91,12 @@ func newSinkOf(log *slog.Logger, spec *pipelines.SinkSpec) (sinks.Sink, error) {
 
 func (ws workers) probes() (out []probe) {
 	for _, w := range ws {
-		out = append(out, probe{"sink " + w.Account().Pipeline, w.Ready})
+		a := w.Account()
+		name := "sink " + a.Pipeline
+		if a.Sink != "" {
+			name += "." + a.Sink
+		}
+		out = append(out, probe{name, w.Ready})
 	}
 	return out
 }

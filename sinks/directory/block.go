@@ -248,14 +248,15 @@ func (c cell) value(t columnType) pipelines.Value {
 	}
 }
 
-// prepare makes the schema hold the block's columns.
+// prepare makes the schema hold the block's columns: those that have values, and those of the mapping whose type is known beforehand, so that
+// a query that names such a column works on a directory where it was always null.
 func (b *parquetBlock) prepare(s *Sink) error {
 	now := b.current()
 	var added []column
 	for i := range b.columns {
 		c := &b.columns[i]
 		switch known := now.typeOf(c.name); {
-		case known == c.typ, c.values == 0:
+		case known == c.typ, c.values == 0 && (!c.fixed || known != typeUnknown):
 		case known != typeUnknown:
 			return sinks.ErrSchemaChanged // another block was first, with another type
 		default:

@@ -28,8 +28,8 @@
 // out. A raw line has its text as _raw, and its headers as columns unless it is a line that was kept because it did not parse.
 //
 // Columns of Parquet files have one type for all files of the directory, which the newest _schema file holds; all but the four are
-// optional. The type of a column is fixed when it first has a value: that which the pipeline is known to make (a stage's time, a label), else by
-// the values of the batch:
+// optional. Columns that the pipeline is known to make with their type (a stage's time, a label) are there from the first file on, also when they are
+// always null; the type of any other is fixed when it first has a value, by the values of the batch:
 //
 //	bool             BOOLEAN
 //	integer          INT64

@@ -159,6 +159,29 @@ func TestParquetColumnsAreTypedByTheirValues(t *testing.T) {
 	}
 }
 
+// TestColumnsOfKnownTypeAreThereWithoutValues: a query that names one fails on a file without it.
+func TestColumnsOfKnownTypeAreThereWithoutValues(t *testing.T) {
+	nginx := "collect: {file: {include: [/x]}}\nprocess: [{parse: nginx}]\n"
+	mapped := "    columns: {status: status, referer: referer}\n"
+	for name, sink := range map[string]string{"all fields": "", "mapped": mapped} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nginx, sink)
+			r.write(0, `{"status":200,"path":"/"}`)
+			known, err := loadSchema(osFS{r.dir})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := known.typeOf("referer"); got != typeString {
+				t.Errorf("referer has type %q in %+v", got, known.columns)
+			}
+			r.write(1, `{"status":200,"referer":"x"}`)
+			if names := r.names(); slices.Contains(names, "_schema-000002.json") {
+				t.Error(names)
+			}
+		})
+	}
+}
+
 func TestValuesThatDoNotFitAreRefused(t *testing.T) {
 	r := newRig(t, jsonTopic, "")
 	r.write(0, `{"i":1,"b":true,"f":2.5}`)
