@@ -195,6 +195,9 @@ func (p *partition) held() int64 {
 // full says that fetching should pause: a whole batch waits behind the one in hand, or the partition has stopped. A replay is never full, for
 // it can only be sealed whole.
 func (p *partition) full() bool {
+	if p.barred != nil {
+		return true
+	}
 	waits := p.hand != nil && p.replay == nil || p.origin != originTrusted
 	return p.failed != nil || waits && (len(p.filling) >= p.limits.rows || p.fillingBytes >= p.limits.bytes)
 }

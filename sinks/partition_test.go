@@ -441,3 +441,46 @@ func TestBackoffIsBounded(t *testing.T) {
 		last = d
 	}
 }
+
+// TestBarredPartitionClaimsNothing: until the destination has no rows of unknown origin, no claim may be committed, for its note would vouch for them.
+func TestBarredPartitionClaimsNothing(t *testing.T) {
+	w := newWorld(t, true)
+	w.append(6, 0)
+	m := w.join(testLimits(2))
+	m.slot.origin = originUnasked
+	if a := m.slot.step(m.now, true); a.do != actNone {
+		t.Fatalf("asked before there is anything to store: %+v", a)
+	}
+	m.fetch(1)
+	if a := m.slot.step(m.now, true); a.do != actAsk || a.offset != 0 {
+		t.Fatalf("%+v", a)
+	}
+	if a := m.slot.step(m.now, true); a.do != actNone {
+		t.Fatalf("asked twice: %+v", a)
+	}
+	m.slot.asked(nil, errors.New("no answer"), m.now)
+	if a := m.slot.step(m.now, true); a.do != actNone || m.slot.full() {
+		t.Fatalf("at once again: %+v", a)
+	}
+	for range 3 {
+		at, ok := m.slot.wake()
+		if !ok || !at.After(m.now) {
+			t.Fatal("does not wake")
+		}
+		m.now = at
+		if a := m.slot.step(m.now, true); a.do != actAsk {
+			t.Fatalf("%+v", a)
+		}
+		m.slot.asked(errors.New("rows"), nil, m.now)
+		if m.slot.stopped() == nil || !m.slot.full() {
+			t.Fatal("not stopped")
+		}
+	}
+	m.now, _ = m.slot.wake()
+	m.slot.step(m.now, true)
+	m.slot.asked(nil, nil, m.now)
+	if err := m.run(7); err != nil || m.slot.stopped() != nil {
+		t.Fatal(err)
+	}
+	w.verify("in the end")
+}

@@ -210,7 +210,9 @@ func (s *session) advance(now time.Time) {
 	pressed := s.held.Load() > s.w.cfg.MemoryBytesMax
 	for id, p := range s.parts {
 		s.advancePart(id, p, now, pressed)
-		held += p.held()
+		if p.barred == nil { // what a barred partition fetched before it was paused must not keep the others from fetching
+			held += p.held()
+		}
 		if p.openClaim {
 			open++
 		}
@@ -350,7 +352,9 @@ func (s *session) awaitRoom(ctx context.Context) bool {
 func (s *session) took(fetches kgo.Fetches, now time.Time) {
 	fetches.EachPartition(func(f kgo.FetchTopicPartition) {
 		if p := s.parts[f.Partition]; p != nil && f.Topic == s.w.pipe.Topic.Name && len(f.Records) > 0 {
+			before := p.held()
 			p.take(f.Records, now)
+			s.held.Add(p.held() - before) // at once: the poller asks for room before the loop comes round
 			p.logStart, p.logEnd = f.LogStartOffset, f.HighWatermark
 		}
 	})
