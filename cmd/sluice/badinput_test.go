@@ -79,6 +79,11 @@ func TestRoleWithoutWork(t *testing.T) {
 	mustSay(t, failing(t, exitUsage, "sink", onlyCollect, "--metrics", ""), "sink")
 }
 
+func TestOnceWithoutFiles(t *testing.T) {
+	file := writeFile(t, "p.yaml", "pipeline: x\ncollect:\n  file: {include: [nothing/*.log]}\nsink:\n  directory: {path: out}\n")
+	mustSay(t, failing(t, exitFailure, "run", file, "--once", "--metrics", ""), "pipeline x", "collect.file.include", "not checked")
+}
+
 func TestBrokerCannotStart(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -91,10 +91,26 @@ func runPipelines(ctx context.Context, log *slog.Logger, pipes []*pipelines.Pipe
 	}
 	err = runRoles(ctx, a, ws, collected)
 	printAccounts(out, a, ws)
-	if err == nil && o.once && ctx.Err() != nil {
-		return errors.New("interrupted before everything was stored; run the same command again to go on")
+	if err == nil && o.once {
+		return onceComplete(ctx, a)
 	}
 	return err
+}
+
+// onceComplete says why a `--once` did not do what was asked, though nothing failed.
+func onceComplete(ctx context.Context, a *agent.Agent) error {
+	if ctx.Err() != nil {
+		return errors.New("interrupted before everything was stored; run the same command again to go on")
+	}
+	if a == nil {
+		return nil
+	}
+	for _, acc := range a.Accounts() {
+		if acc.FilesFollowed == 0 {
+			return fmt.Errorf("pipeline %s: no file that can be read matches collect.file.include", acc.Pipeline)
+		}
+	}
+	return nil
 }
 
 // instanceID makes the sinks on the embedded broker static members of their groups: after a kill the next start has its partitions back at once, where
