@@ -155,3 +155,21 @@ func counter(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	t.Errorf("no metric %s", name)
 	return 0
 }
+
+func TestBrokerThatCannotBeReachedIsLoggedOnce(t *testing.T) {
+	var text logText
+	log := slog.New(slog.NewTextHandler(&text, nil))
+	var shared clientTrouble
+	watch, client := brokerWatch{log, &shared}, clientLogger{log, &shared}
+	meta := kgo.BrokerMetadata{Host: "127.0.0.1", Port: 9092}
+	for range 20 {
+		watch.OnBrokerConnect(meta, 0, nil, errors.New("connection refused"))
+		client.Log(kgo.LogLevelWarn, connectFailure, "err", "connection refused")
+		client.Log(kgo.LogLevelWarn, "something it repeats")
+	}
+	watch.OnBrokerConnect(meta, 0, nil, nil)
+	watch.OnBrokerConnect(meta, 0, nil, nil)
+	if got := text.lines("level="); len(got) != 3 || !strings.Contains(got[0], "127.0.0.1:9092") || !strings.Contains(got[2], "can be reached again") {
+		t.Errorf("%q", got)
+	}
+}
