@@ -184,7 +184,7 @@ func startOurs(t *testing.T) rival {
 
 func startKafka(t *testing.T) rival {
 	start := time.Now()
-	k := testenv.StartKafka(t, testenv.KafkaConfig{Properties: map[string]string{"log.segment.delete.delay.ms": "100", "file.delete.delay.ms": "100"}})
+	k := testenv.StartKafka(t, testenv.KafkaConfig{Measured: true, Properties: map[string]string{"log.segment.delete.delay.ms": "100", "file.delete.delay.ms": "100"}})
 	return rival{"kafka", k.Addr, k.PID(), time.Since(start)}
 }
 

@@ -74,6 +74,18 @@ type KafkaServer struct {
 type KafkaConfig struct {
 	// Properties are added to the server's, as in server.properties.
 	Properties map[string]string
+	// Measured runs the server as Kafka's own start script does, with its
+	// heap, collector and compilers, for a fair comparison. Otherwise it is
+	// started to be up soon and small.
+	Measured bool
+}
+
+func (cfg KafkaConfig) javaArgs() []string {
+	if cfg.Measured {
+		return []string{"-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+			"-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"}
+	}
+	return []string{"-Xms" + kafkaHeap, "-Xmx" + kafkaHeap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"}
 }
 
 var sharedKafka struct {
@@ -146,10 +158,9 @@ func startKafka(ctx context.Context, parts, dir, dirRemoved string, cfg KafkaCon
 	s.command = Command{
 		Name: "kafka",
 		Path: "java",
-		Args: []string{"-Xms" + kafkaHeap, "-Xmx" + kafkaHeap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-			"-Djava.awt.headless=true",
-			"-Dlog4j2.configurationFile=" + filepath.Join(parts, "kafka/server-log4j2.properties"),
-			"-cp", filepath.Join(parts, "jars", "*"), "kafka.Kafka", properties},
+		Args: append(cfg.javaArgs(), "-Djava.awt.headless=true",
+			"-Dlog4j2.configurationFile="+filepath.Join(parts, "kafka/server-log4j2.properties"),
+			"-cp", filepath.Join(parts, "jars", "*"), "kafka.Kafka", properties),
 		Dir:        dir,
 		dirRemoved: dirRemoved,
 		Ready:      func(ctx context.Context) error { return PingKafka(ctx, s.Addr) },
