@@ -2,23 +2,16 @@ package sinks
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/sasl"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
 
-	"github.com/sluice-io/sluice/pipelines"
+	"github.com/sluice-io/sluice/internal/connect"
 )
 
 // fetchWaitMax is how long a fetch without new records waits at the broker. It also bounds how long a resumed partition waits for
@@ -27,37 +20,16 @@ const fetchWaitMax = 500 * time.Millisecond
 
 // kafkaOptions are the options every client of the worker shares: where the brokers are and how to talk to them.
 func (w *Worker) kafkaOptions() ([]kgo.Opt, error) {
-	addr := w.cfg.Brokers
-	var b pipelines.Brokers
-	if w.pipe.Brokers != nil {
-		b = *w.pipe.Brokers
-		addr = b.Addr
+	options, err := connect.Brokers(w.pipe.Brokers, w.cfg.Brokers)
+	if err != nil {
+		return nil, err
 	}
-	if len(addr) == 0 {
-		return nil, errors.New("no brokers: name them in the pipeline's `brokers:` or with --brokers")
-	}
-	options := []kgo.Opt{
-		kgo.SeedBrokers(addr...),
+	return append(options,
 		kgo.ClientID(w.cfg.ClientID),
 		kgo.WithLogger(clientLogger{w.log, &w.clientTrouble}),
 		kgo.WithHooks(brokerWatch{w.log, &w.clientTrouble}),
-		kgo.MetadataMinAge(250 * time.Millisecond),
-	}
-	if b.TLS != nil {
-		c, err := tlsConfig(b.TLS)
-		if err != nil {
-			return nil, err
-		}
-		options = append(options, kgo.DialTLSConfig(c))
-	}
-	if b.SASL != nil {
-		m, err := mechanism(b.SASL)
-		if err != nil {
-			return nil, err
-		}
-		options = append(options, kgo.SASL(m))
-	}
-	return options, nil
+		kgo.MetadataMinAge(250*time.Millisecond),
+	), nil
 }
 
 // groupOptions make a client a member of the sink's group.
@@ -90,45 +62,6 @@ func (s *session) groupOptions() []kgo.Opt {
 		options = append(options, kgo.InstanceID(w.cfg.InstanceID))
 	}
 	return options
-}
-
-func tlsConfig(t *pipelines.TLS) (*tls.Config, error) {
-	c := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.InsecureSkipVerify, MinVersion: tls.VersionTLS12}
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the brokers' CA: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read the brokers' CA: no certificate in %s", t.CAFile)
-		}
-	}
-	if t.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the client certificate: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
-}
-
-func mechanism(s *pipelines.SASL) (sasl.Mechanism, error) {
-	password, err := s.Password.Reveal()
-	if err != nil {
-		return nil, fmt.Errorf("brokers' password: %w", err)
-	}
-	switch s.Mechanism {
-	case pipelines.SASLPlain:
-		return plain.Auth{User: s.Username, Pass: password}.AsMechanism(), nil
-	case pipelines.SASLScramSHA256:
-		return scram.Auth{User: s.Username, Pass: password}.AsSha256Mechanism(), nil
-	case pipelines.SASLScramSHA512:
-		return scram.Auth{User: s.Username, Pass: password}.AsSha512Mechanism(), nil
-	default:
-		return nil, fmt.Errorf("SASL mechanism %q is not known", s.Mechanism)
-	}
 }
 
 // clientTrouble is what the worker's Kafka clients have trouble with; the log has its beginning and its end. Safe for concurrent use.

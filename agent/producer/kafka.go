@@ -60,7 +60,6 @@ type Topic struct {
 
 // KafkaConfig configures a Kafka producer.
 type KafkaConfig struct {
-	Brokers  []string // host:port, at least one
 	ClientID string
 	// RecordBytesMax is the largest record to expect; 0 means no larger than a
 	// batch usually is.
@@ -72,7 +71,8 @@ type KafkaConfig struct {
 	CatchingUp func() bool
 	// Linger is how long a batch that is not full waits; 0 means 2 ms.
 	Linger time.Duration
-	// Client are further options of the client: TLS, SASL, a dialer.
+	// Client are the options that say where the brokers are and how they are
+	// talked to: seeds, TLS, SASL. Seeds are required.
 	Client []kgo.Opt
 	// OnError is told every failure that is not a record's own. May be nil.
 	OnError func(error)
@@ -120,7 +120,6 @@ func NewKafka(log *slog.Logger, cfg KafkaConfig) (*Kafka, error) {
 	}
 	k := &Kafka{log: log, cfg: cfg}
 	opts := []kgo.Opt{
-		kgo.SeedBrokers(cfg.Brokers...),
 		kgo.ClientID(cfg.ClientID),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.WithCompressor(compressor),

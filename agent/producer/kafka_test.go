@@ -27,7 +27,7 @@ func topicName(t *testing.T) string {
 
 func open(t *testing.T, addr string) *producer.Kafka {
 	t.Helper()
-	k, err := producer.NewKafka(slog.New(slog.NewTextHandler(io.Discard, nil)), producer.KafkaConfig{Brokers: []string{addr}})
+	k, err := producer.NewKafka(slog.New(slog.NewTextHandler(io.Discard, nil)), producer.KafkaConfig{Client: []kgo.Opt{kgo.SeedBrokers(addr)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,14 +46,16 @@ var mayImport = map[string][]string{
 	"agent/tail":     {},
 	"agent/journal":  {"internal/record"},
 	"agent/producer": {"internal/record"},
-	"agent":          {"agent/tail", "agent/journal", "agent/producer", "pipelines", "internal/record"},
+	"agent":          {"agent/tail", "agent/journal", "agent/producer", "pipelines", "internal/connect", "internal/record"},
 
-	"sinks":            {"pipelines", "internal/record"},
-	"sinks/clickhouse": {"sinks", "pipelines"},
+	"sinks":            {"pipelines", "internal/connect", "internal/record"},
+	"sinks/clickhouse": {"sinks", "pipelines", "internal/connect"},
 	"sinks/directory":  {"sinks", "pipelines"},
 	"sinks/hdfs":       {"sinks", "sinks/directory", "pipelines"},
 
 	"pipelines": {},
+
+	"internal/connect": {"pipelines"},
 
 	"cmd/sluice":               {"..."},
 	"bench":                    {"..."},

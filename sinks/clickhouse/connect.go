@@ -2,16 +2,14 @@ package clickhouse
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/ClickHouse/ch-go"
 	"github.com/ClickHouse/ch-go/proto"
 
+	"github.com/sluice-io/sluice/internal/connect"
 	"github.com/sluice-io/sluice/pipelines"
 	"github.com/sluice-io/sluice/sinks"
 )
@@ -41,7 +39,7 @@ func newDialer(spec *pipelines.ClickHouse) (dialer, error) {
 		ReadTimeout:      ch.NoTimeout, // the context's deadline holds
 	}
 	if spec.TLS != nil {
-		if options.TLS, err = tlsConfig(spec.TLS); err != nil {
+		if options.TLS, err = connect.TLS(spec.TLS); err != nil {
 			return nil, err
 		}
 	}
@@ -54,28 +52,6 @@ func newDialer(spec *pipelines.ClickHouse) (dialer, error) {
 		}
 		return client, nil
 	}, nil
-}
-
-func tlsConfig(t *pipelines.TLS) (*tls.Config, error) {
-	c := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.InsecureSkipVerify, MinVersion: tls.VersionTLS12}
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read ClickHouse's CA: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read ClickHouse's CA: no certificate in %s", t.CAFile)
-		}
-	}
-	if t.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the client certificate: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }
 
 // client takes an idle connection or makes one.
