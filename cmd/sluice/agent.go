@@ -19,11 +19,7 @@ func newAgent(c *common) *cobra.Command {
 		Long: "Runs the collecting part of the pipelines, as a service, until SIGTERM; then it drains. Files may be directories of *.yaml.",
 		Args: minArgs(1, "a pipeline file"),
 		RunE: func(cmd *cobra.Command, files []string) error {
-			log, err := c.logger()
-			if err != nil {
-				return err
-			}
-			pipes, err := loadPipelines(files)
+			log, pipes, err := c.begin(files)
 			if err != nil {
 				return err
 			}

@@ -34,11 +34,7 @@ func newRun(c *common) *cobra.Command {
 			"name none of their own. With --once it stores what is there now, prints the account and ends.",
 		Args: minArgs(1, "a pipeline file"),
 		RunE: func(cmd *cobra.Command, files []string) error {
-			log, err := c.logger()
-			if err != nil {
-				return err
-			}
-			pipes, err := loadPipelines(files)
+			log, pipes, err := c.begin(files)
 			if err != nil {
 				return err
 			}

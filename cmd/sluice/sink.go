@@ -25,11 +25,7 @@ func newSink(c *common) *cobra.Command {
 			"share the partitions. Files may be directories of *.yaml.",
 		Args: minArgs(1, "a pipeline file"),
 		RunE: func(cmd *cobra.Command, files []string) error {
-			log, err := c.logger()
-			if err != nil {
-				return err
-			}
-			pipes, err := loadPipelines(files)
+			log, pipes, err := c.begin(files)
 			if err != nil {
 				return err
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -48,4 +49,14 @@ func loadPipelines(files []string) ([]*pipelines.Pipeline, error) {
 		return nil, errUsage{errors.New("no pipeline found in the files that are named")}
 	}
 	return pipes, nil
+}
+
+// begin is what every command on pipelines begins with: its log, and the pipelines of the files.
+func (c *common) begin(files []string) (*slog.Logger, []*pipelines.Pipeline, error) {
+	log, err := c.logger()
+	if err != nil {
+		return nil, nil, err
+	}
+	pipes, err := loadPipelines(files)
+	return log, pipes, err
 }
