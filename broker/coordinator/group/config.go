@@ -6,7 +6,7 @@ import "time"
 // every field but InitialRebalanceDelay means Kafka's default.
 type Config struct {
 	// InitialRebalanceDelay is how long the first rebalance of an empty group waits for more
-	// members [group.initial.rebalance.delay.ms, 3000]. Zero means no delay; see DefaultConfig.
+	// members [group.initial.rebalance.delay.ms, 3000]. Zero means no delay.
 	InitialRebalanceDelay time.Duration
 	// SessionTimeoutMin and SessionTimeoutMax bound what members may ask for
 	// [group.min.session.timeout.ms 6000, group.max.session.timeout.ms 1800000].
@@ -39,11 +39,6 @@ type Config struct {
 	ConsumerAssignmentInterval time.Duration
 	// LoadsMax is how many partitions are replayed at a time; 4 by default.
 	LoadsMax int
-}
-
-// DefaultConfig returns Kafka's defaults.
-func DefaultConfig() Config {
-	return Config{InitialRebalanceDelay: 3 * time.Second}.withDefaults()
 }
 
 func (c Config) withDefaults() Config {
