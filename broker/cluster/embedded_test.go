@@ -376,12 +376,15 @@ func TestStoreIsBrokenByAFailedSync(t *testing.T) {
 	}
 }
 
-func FuzzDecodeTxn(f *testing.F) {
-	f.Add(encodeTxn(7, 1, []Op{Create("/a", []byte("x")), Check("/", 3)})[frameHeaderBytes:])
-	f.Fuzz(func(_ *testing.T, payload []byte) { _, _, _, _ = decodeTxn(payload) })
-}
-
-func FuzzDecodeSnapshot(f *testing.F) {
-	f.Add(encodeSnapshot(newTree()))
-	f.Fuzz(func(_ *testing.T, payload []byte) { _, _ = decodeSnapshot(payload) })
+// FuzzDecode reads what the store keeps on disk: transactions and snapshots.
+func FuzzDecode(f *testing.F) {
+	f.Add(false, encodeTxn(7, 1, []Op{Create("/a", []byte("x")), Check("/", 3)})[frameHeaderBytes:])
+	f.Add(true, encodeSnapshot(newTree()))
+	f.Fuzz(func(_ *testing.T, snapshot bool, payload []byte) {
+		if snapshot {
+			_, _ = decodeSnapshot(payload)
+		} else {
+			_, _, _, _ = decodeTxn(payload)
+		}
+	})
 }

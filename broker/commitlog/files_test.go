@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -148,57 +147,4 @@ func TestSnapshotGolden(t *testing.T) {
 	if err != nil || !cmp.Equal(loaded, table, cmp.AllowUnexported(producer{}, producerBatch{})) {
 		t.Error(loaded, err)
 	}
-}
-
-// FuzzSnapshot reads what claims to be a producer snapshot; what is good is
-// written again as it was read.
-func FuzzSnapshot(f *testing.F) {
-	p := &producer{id: 1, count: 2}
-	p.batches[1] = producerBatch{firstSequence: 1, lastSequence: 3, firstOffset: 5, lastOffset: 7}
-	f.Add(encodeSnapshot(producerTable{1: p}))
-	f.Add(encodeSnapshot(nil))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		table, err := decodeSnapshot(data, 0)
-		if err != nil {
-			return
-		}
-		again, err := decodeSnapshot(encodeSnapshot(table), 0)
-		if err != nil || !cmp.Equal(table, again, cmp.AllowUnexported(producer{}, producerBatch{})) {
-			t.Fatal(err)
-		}
-	})
-}
-
-// FuzzSegment opens a log whose only segment holds arbitrary bytes.
-func FuzzSegment(f *testing.F) {
-	torn := makeTornLog(f)
-	for name, data := range torn.files {
-		if filepath.Ext(name) == logSuffix {
-			f.Add(data, data[:min(len(data), 16)])
-		}
-	}
-	f.Fuzz(func(t *testing.T, data, index []byte) {
-		fs := newMemFS(vfs.NewMem())
-		if err := fs.MkdirAll(scriptDir); err != nil {
-			t.Fatal(err)
-		}
-		for suffix, content := range map[string][]byte{logSuffix: data, indexSuffix: index, timesSuffix: index} {
-			if err := writeUnsynced(fs, filepath.Join(scriptDir, fileName(0, suffix)), content); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, opt := range []OpenOptions{{Clean: true, RecoveryPoint: 3}, {}} {
-			l, _, err := Open(fs, scriptDir, Config{}, opt)
-			if err != nil {
-				continue // headers below the recovery point may be anything
-			}
-			if r, err := l.Read(l.StartOffset(), 1<<20, l.EndOffset(), true); err == nil {
-				if r.Len > len(data) {
-					t.Fatal("region beyond the file")
-				}
-				r.Release()
-			}
-			l.Abort()
-		}
-	})
 }

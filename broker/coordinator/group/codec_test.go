@@ -138,6 +138,8 @@ func TestDecodeRefusals(t *testing.T) {
 	}
 }
 
+// FuzzDecode reads records of the offsets topic. What members say about
+// themselves in the consumer protocol stands in the records of classic groups.
 func FuzzDecode(f *testing.F) {
 	for _, value := range []string{goldenOffsetV4, goldenOffsetV1, goldenOffsetV3, goldenOffsetV0} {
 		f.Add(unhex(f, goldenOffsetKey), unhex(f, value))
@@ -171,6 +173,8 @@ func FuzzDecode(f *testing.F) {
 			if e.value != nil {
 				g := groupFromValue(e.group, e.value)
 				encodeGroup(g, g.assignments())
+				g.protocolType = consumerProtocol
+				g.subscriptions()
 				if (len(g.members) > 0) != (g.state == stable) || len(g.members) != len(g.byID) {
 					t.Errorf("state %s with %d members, %d ids", g.state, len(g.members), len(g.byID))
 				}
