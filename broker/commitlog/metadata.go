@@ -78,9 +78,10 @@ func ReadProperties(fsys FS, dataDir string) (p Properties, ok bool, err error) 
 }
 
 // WriteProperties replaces a data directory's meta.properties, in Kafka's
-// format, version 1.
+// format, version 1, and in Kafka's order, which is that of a hash table. The
+// time of the writing, which Kafka has in a second comment, is left out.
 func WriteProperties(fsys FS, dataDir string, p Properties) error {
-	text := fmt.Sprintf("#\ncluster.id=%s\ndirectory.id=%s\nnode.id=%d\nversion=1\n", p.ClusterID, p.DirectoryID, p.NodeID)
+	text := fmt.Sprintf("#\nnode.id=%d\ndirectory.id=%s\nversion=1\ncluster.id=%s\n", p.NodeID, p.DirectoryID, p.ClusterID)
 	if err := writeFile(fsys, filepath.Join(dataDir, PropertiesFile), []byte(text)); err != nil {
 		return fmt.Errorf("write %s: %w", PropertiesFile, err)
 	}
