@@ -6,35 +6,47 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sluice-io/sluice/agent/journal"
 	"github.com/sluice-io/sluice/agent/producer"
 	"github.com/sluice-io/sluice/agent/tail"
 	"github.com/sluice-io/sluice/pipelines"
 )
 
-// Destination takes chunks of records. *producer.Kafka is the real one.
+// Destination takes bundles of batches. *producer.Kafka is the real one.
 type Destination interface {
 	// Prepare sees to it that the topic exists and returns what must be known
 	// of it. It returns an error when it cannot now; it is called again.
 	Prepare(ctx context.Context, topic producer.TopicSpec) (producer.Topic, error)
-	// Send takes the chunk over until it calls Done. It does not block for
+	// Send takes the bundle over until it calls Done. It does not block for
 	// the destination's trouble; the agent bounds what is in flight.
-	Send(c *producer.Chunk)
-	// Close stops sending. Chunks not done by then never will be.
+	Send(b *producer.Bundle)
+	// Close stops sending. Bundles not done by then stay in the journal.
 	Close()
 }
 
 // Config of an agent. The zero value of each field is documented with it.
 type Config struct {
-	// StateDir holds the checkpoint and the lock of this agent. Required.
+	// StateDir holds the checkpoint, the journals and the lock of this agent. Required.
 	StateDir string
+	// AdoptState takes a state directory over that another machine made, or that is a copy. Else it is refused.
+	AdoptState bool
+	// JournalBytesMax bounds a pipeline's journal on disk; 0 means 1 GiB. Reading waits when it is full.
+	JournalBytesMax int64
+	// JournalSync makes batches durable before they are sent. Without it a power cut may double lines; a killed agent never does.
+	JournalSync bool
+	// JournalFS is the file system of the journals; nil means the operating system's.
+	JournalFS journal.FS
 	// Brokers (host:port) serve pipelines that name none.
 	Brokers []string
 	// Once reads what is there at the start and returns when it is acknowledged.
@@ -45,8 +57,8 @@ type Config struct {
 	CheckpointInterval time.Duration
 	// Hostname is the value of the `host` header; "" means os.Hostname.
 	Hostname string
-	// InFlightBytesMax bounds the memory of unacknowledged lines of a
-	// pipeline; 0 means 32 MiB.
+	// InFlightBytesMax bounds the memory of unacknowledged batches of a
+	// pipeline; 0 means 16 MiB.
 	InFlightBytesMax int64
 	// OpenFilesMax bounds the descriptors of followed files of a pipeline;
 	// 0 means half the process's limit.
@@ -63,16 +75,17 @@ type Config struct {
 	LineIdle time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Destination replaces the Kafka producer of a pipeline (benchmarks);
-	// nil means Kafka.
-	Destination func(*pipelines.Pipeline) (Destination, error)
+	// Destination replaces the Kafka producer of a pipeline, and its journal
+	// (benchmarks); nil means Kafka.
+	Destination func(*pipelines.Pipeline, producer.Owner, *producer.Memory) (Destination, error)
 }
 
 // Defaults and limits of an agent.
 const (
 	drainTimeoutDefault       = 10 * time.Second
 	checkpointIntervalDefault = time.Second
-	inFlightBytesDefault      = 32 << 20
+	inFlightBytesDefault      = 16 << 20
+	journalBytesDefault       = 1 << 30
 	scanIntervalDefault       = time.Second
 	rotateGraceDefault        = 5 * time.Second
 	lineIdleDefault           = 5 * time.Second
@@ -83,6 +96,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.DrainTimeout, drainTimeoutDefault)
 	setDefault(&c.CheckpointInterval, checkpointIntervalDefault)
 	setDefault(&c.InFlightBytesMax, inFlightBytesDefault)
+	setDefault(&c.JournalBytesMax, journalBytesDefault)
 	setDefault(&c.ScanInterval, scanIntervalDefault)
 	setDefault(&c.RotateGrace, rotateGraceDefault)
 	setDefault(&c.LineIdle, lineIdleDefault)
@@ -114,6 +128,15 @@ type Agent struct {
 	others     map[string]savedPipeline // of the checkpoint: pipelines not run here
 	saidBad    bool                     // the last checkpoint could not be written
 	written    atomic.Int64             // when the last checkpoint was written, nanoseconds since 1970
+	soon       chan struct{}            // holds a token when a checkpoint is due at once
+}
+
+// saveSoon asks for a checkpoint.
+func (a *Agent) saveSoon() {
+	select {
+	case a.soon <- struct{}{}:
+	default:
+	}
 }
 
 // New checks the configuration, takes the lock on the state directory and
@@ -132,7 +155,7 @@ func New(log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.Pipelin
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{log: log, cfg: cfg, lock: lock, checkpoint: checkpointFile{dir: cfg.StateDir, log: log}}
+	a := &Agent{log: log, cfg: cfg, lock: lock, checkpoint: checkpointFile{dir: cfg.StateDir, log: log}, soon: make(chan struct{}, 1)}
 	if err := a.setUp(pipes); err != nil {
 		return nil, errors.Join(err, a.release())
 	}
@@ -146,6 +169,9 @@ func New(log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.Pipelin
 
 // setUp makes the runners and gives them what the checkpoint knows.
 func (a *Agent) setUp(pipes []*pipelines.Pipeline) error {
+	if err := checkOwner(a.cfg.StateDir, a.cfg.AdoptState); err != nil {
+		return err
+	}
 	stored, err := a.checkpoint.load()
 	if err != nil {
 		return err
@@ -162,22 +188,39 @@ func (a *Agent) setUp(pipes []*pipelines.Pipeline) error {
 		if err != nil {
 			return err
 		}
-		if r.dest, err = a.destination(p, &r.produceErrors, r.catchingUp.Load); err != nil {
-			return fmt.Errorf("pipeline %s: %w", p.Name, err)
-		}
 		files, known := stored.Pipelines[p.Name]
 		r.restore(files, known)
+		if err := a.destination(r, files); err != nil {
+			return errors.Join(fmt.Errorf("pipeline %s: %w", p.Name, err), r.kept.close())
+		}
+		r.kept.save = a.saveSoon
 		delete(a.others, p.Name)
 		a.runners = append(a.runners, r)
+	}
+	return a.sayAbandoned()
+}
+
+// sayAbandoned tells of journals whose pipelines are not run here.
+func (a *Agent) sayAbandoned() error {
+	dirs, err := os.ReadDir(filepath.Join(a.cfg.StateDir, journalsDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look for journals: %w", err)
+	}
+	for _, d := range dirs {
+		if !slices.ContainsFunc(a.runners, func(r *runner) bool { return r.pipe.Name == d.Name() }) {
+			a.log.Info("the journal of a pipeline that is not run here is kept; what is unsettled in it is settled when the pipeline is run again", "pipeline", d.Name())
+		}
 	}
 	return nil
 }
 
 func (a *Agent) release() error {
+	var errs []error
 	for _, r := range a.runners {
 		r.dest.Close()
+		errs = append(errs, r.kept.close())
 	}
-	return a.lock.Close()
+	return errors.Join(append(errs, a.lock.Close())...)
 }
 
 // Run follows the files until ctx is cancelled and then drains: it reads no
@@ -200,7 +243,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, r := range a.runners {
 		r.dest.Close()
 	}
-	return errors.Join(a.save(), a.lock.Close())
+	errs := []error{a.save()}
+	for _, r := range a.runners {
+		errs = append(errs, r.kept.close())
+	}
+	return errors.Join(append(errs, a.lock.Close())...)
 }
 
 // drain waits for acknowledgements: without limit until ctx ends, and from
@@ -221,12 +268,12 @@ func (a *Agent) drain(ctx context.Context) {
 	}
 }
 
-// sayLeft tells what is not acknowledged at the end. It is no error: the
-// checkpoint stays before it, and the next start sends it again.
+// sayLeft tells what is not acknowledged at the end. It is no error: it is in
+// the journal, or is read again at the next start.
 func (a *Agent) sayLeft() {
 	for _, acc := range a.Accounts() {
 		if acc.InFlight.Lines > 0 {
-			a.log.Warn("lines were not acknowledged in time; they are read again at the next start",
+			a.log.Warn("lines were not acknowledged in time; they are kept in the journal and settled at the next start",
 				"pipeline", acc.Pipeline, "lines", acc.InFlight.Lines, "waited", a.cfg.DrainTimeout)
 		}
 	}
@@ -248,6 +295,8 @@ func (a *Agent) keepCheckpoint(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-a.soon:
+			a.saveSaying()
 		case <-timer.C:
 			begun := time.Now()
 			a.saveSaying()
@@ -261,7 +310,7 @@ func (a *Agent) saveSaying() {
 	err := a.save()
 	switch {
 	case err != nil && !a.saidBad:
-		a.log.Error("the checkpoint cannot be written; lines since the last one would be sent again after a restart", "error", err)
+		a.log.Error("the checkpoint cannot be written; the journal grows until it can", "error", err)
 	case err == nil && a.saidBad:
 		a.log.Info("the checkpoint is written again")
 	}
@@ -272,6 +321,7 @@ func (a *Agent) saveSaying() {
 func (a *Agent) save() error {
 	dirty := false
 	s := saved{Pipelines: map[string]savedPipeline{}}
+	var stored []*runner
 	for name, p := range a.others {
 		s.Pipelines[name] = p
 	}
@@ -279,6 +329,7 @@ func (a *Agent) save() error {
 		p, moved, known := r.snapshot()
 		if known {
 			s.Pipelines[r.pipe.Name] = p
+			stored = append(stored, r)
 		}
 		dirty = dirty || moved
 	}
@@ -293,6 +344,12 @@ func (a *Agent) save() error {
 		return err
 	}
 	a.written.Store(a.cfg.Now().UnixNano())
+	for _, r := range stored {
+		if err := r.kept.checkpointed(s.Pipelines[r.pipe.Name].Journal); err != nil {
+			a.log.Warn("segments of the journal cannot be removed", "pipeline", r.pipe.Name, "error", err)
+		}
+		r.nudge()
+	}
 	return nil
 }
 

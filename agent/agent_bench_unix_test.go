@@ -54,7 +54,9 @@ func BenchmarkAgent(b *testing.B) {
 			for range b.N {
 				a, err := New(slog.New(slog.NewTextHandler(io.Discard, nil)), nil, pipes, Config{
 					StateDir: b.TempDir(), Once: true,
-					Destination: func(*pipelines.Pipeline) (Destination, error) { return &producer.Discard{}, nil },
+					Destination: func(_ *pipelines.Pipeline, o producer.Owner, m *producer.Memory) (Destination, error) {
+						return &producer.Discard{Settled: o.OnSettled, Memory: m}, nil
+					},
 				})
 				if err != nil {
 					b.Fatal(err)

@@ -23,10 +23,14 @@ import (
 // first line. A new one is written to positions.tmp and synced; then positions
 // becomes positions.prev, positions.tmp becomes positions, and the directory is
 // synced. So at any moment at least one of the two is whole. One that is not
-// whole is set aside as positions.corrupt and the previous one is used, which
-// costs duplicates, never lines.
+// whole is set aside as positions.corrupt and the previous one is used; the
+// journal holds what was read since.
+//
+// Positions cover what is acknowledged. What was read beyond that lies in the
+// journal, from the entry on that the pipeline's "journal" names: its ranges
+// are applied to the positions at the next start. Version 1 had no journal.
 const (
-	checkpointVersion = 1
+	checkpointVersion = 2
 	checkpointMagic   = "sluice-positions"
 	checkpointName    = "positions"
 )
@@ -52,6 +56,8 @@ type savedPipeline struct {
 	// Gone are contents that a file held and holds no more: a copy of them may
 	// turn up. Path, position and time are all that is kept of them.
 	Gone []savedFile `json:"gone,omitempty"`
+	// Journal is the sequence of the first entry of the pipeline's journal that may hold ranges which Files do not cover.
+	Journal uint64 `json:"journal,omitempty"`
 }
 
 // savedFile is what is known of one file.
@@ -133,7 +139,7 @@ func (c *checkpointFile) load() (saved, error) {
 		switch {
 		case err == nil:
 			if damaged {
-				c.log.Warn("using the previous checkpoint: lines since then are sent again", "path", c.path(suffix))
+				c.log.Warn("using the previous checkpoint; what was read since is taken from the journal", "path", c.path(suffix))
 			}
 			return s, nil
 		case errors.Is(err, errNotWhole):

@@ -1,38 +1,53 @@
 package agent
 
 import (
-	"sync"
 	"time"
-	"unsafe"
 
 	"github.com/sluice-io/sluice/agent/producer"
 	"github.com/sluice-io/sluice/agent/tail"
 )
 
-// lineMemory is what a line in flight takes beside its bytes: its place, its
-// record here and in the client. It counts against InFlightBytesMax.
-const lineMemory = int64(unsafe.Sizeof(tail.Line{})) + int64(unsafe.Sizeof(producer.Record{})) + 200
+// Classes of batches.
+const (
+	classLines producer.Class = 0
+	classDead  producer.Class = 1 // for the dead-letter topic
+)
 
-// chunk is a run of a file's lines from read to acknowledgement. It belongs to
-// the loop until it is dispatched, then to the destination until settled.
-type chunk struct {
-	runner  *runner
-	pool    *chunkPool
-	track   *track
-	seq     uint64
-	lines   tail.Chunk
-	out     producer.Chunk
-	arena   []byte            // values, keys and numbers made for this chunk
-	headers []producer.Header // headers made for this chunk
-	drops   []dropped         // by reason; few
+// parcel is a bundle with what the agent must know of it: pieces of files, read, in batches, and written to the journal as one. It
+// belongs to the loop until it is shipped, then to the destination's goroutine.
+type parcel struct {
+	runner *runner
+	bundle producer.Bundle
+	pieces []piece
+	opened time.Time
+	memory int64
+	// sequence of its entry in the journal; 0: not written yet.
+	sequence uint64
+}
 
-	flying  Count // lines sent
-	dead    Count // of them, to the dead-letter topic
-	refused Count // of them, refused for themselves and taken nowhere
-	memory  int64
-	shared  []producer.Header // of the file
+// piece is a run of a file's lines.
+type piece struct {
+	track      *track
+	step       uint64 // of the track
+	generation uint64
+	from       int64
+	end        tail.Position
+	seen       time.Time
+
+	headers []producer.Header // of all records of the file
 	id      []byte            // of the file's content
 	path    string
+}
+
+// reading is a chunk of lines on its way into the open parcel. It belongs to the loop and is used for one chunk at a time.
+type reading struct {
+	lines  tail.Chunk
+	source int32 // index of its piece in the parcel
+	sent   Count
+	dead   Count // lines for the dead-letter topic, part of sent
+	drops  []dropped
+	now    time.Time
+	ms     int64
 }
 
 // dropped are lines of a chunk that a stage dropped.
@@ -41,37 +56,22 @@ type dropped struct {
 	count  Count
 }
 
-// chunkPool keeps chunks with what they have grown.
-type chunkPool struct{ pool sync.Pool }
-
-func (p *chunkPool) get() *chunk {
-	if c, ok := p.pool.Get().(*chunk); ok {
-		return c
-	}
-	c := &chunk{pool: p}
-	c.out.Done = c.settle
-	return c
-}
-
-func (p *chunkPool) put(c *chunk) {
+func (c *reading) reset() {
 	c.lines.Release()
-	c.runner, c.track = nil, nil
-	c.out.Records = c.out.Records[:0]
-	c.arena, c.headers, c.drops = c.arena[:0], c.headers[:0], c.drops[:0]
-	c.flying, c.dead, c.refused, c.memory = Count{}, Count{}, Count{}, 0
-	c.shared, c.id, c.path = nil, nil, ""
-	p.pool.Put(c)
+	c.sent, c.dead, c.drops = Count{}, Count{}, c.drops[:0]
 }
 
-func (c *chunk) begin(r *runner, s *source, now time.Time) {
-	c.runner, c.track = r, s.track
-	c.shared, c.id, c.path = s.headers, s.identity, s.track.path
-	c.out.Timestamp = now
+// countOf is what a line counts in the account.
+func countOf(l *tail.Line) Count { return Count{Lines: 1, Bytes: int64(l.Next - l.Start)} }
+
+// mark is what a record's line is known by.
+func (c *reading) mark(l *tail.Line) producer.Mark {
+	return producer.Mark{Source: c.source, Bytes: int32(l.Next - l.Start), Offset: c.lines.Base + int64(l.Start)}
 }
 
 // drop notes a line that a stage dropped.
-func (c *chunk) drop(reason string, l *tail.Line) {
-	n := Count{Lines: 1, Bytes: int64(l.Next - l.Start)}
+func (c *reading) drop(reason string, l *tail.Line) {
+	n := countOf(l)
 	for i := range c.drops {
 		if c.drops[i].reason == reason {
 			c.drops[i].count.add(n)
@@ -81,21 +81,38 @@ func (c *chunk) drop(reason string, l *tail.Line) {
 	c.drops = append(c.drops, dropped{reason: reason, count: n})
 }
 
-// dispatch accounts for a chunk and gives it to the destination.
-func (r *runner) dispatch(c *chunk, now time.Time) {
-	s := &c.lines.Skipped
-	read := Count{Lines: int64(len(c.lines.Lines)), Bytes: c.lines.Bytes()}
-	c.flying = Count{Lines: read.Lines, Bytes: read.Bytes - s.Bytes()}
-	for _, d := range c.drops {
-		c.flying.sub(d.count)
+// take puts the lines of a chunk into the open parcel, and ships it when it is full.
+func (r *runner) take(s *source, c *reading, now time.Time) {
+	if r.parcel == nil {
+		r.parcel = &parcel{runner: r, opened: now}
 	}
-	c.memory = int64(c.lines.Memory()+cap(c.arena)) + read.Lines*lineMemory
-
+	p := r.parcel
+	c.source, c.now, c.ms = int32(len(p.pieces)), now, now.UnixMilli()
+	before := r.packer.Bytes()
+	r.work.pack(s, c)
+	r.count(func(a *Account) { a.take(c) })
+	if c.lines.Skipped.Cuts > 0 {
+		r.sayCut(s.track.path)
+	}
+	grown := int64(r.packer.Bytes() - before)
+	p.memory += grown
 	r.mu.Lock()
-	c.seq = c.track.begin(c.lines.End, now)
-	a := &r.account
-	a.Read.add(read)
-	a.InFlight.add(c.flying)
+	r.memory += grown
+	p.pieces = append(p.pieces, piece{
+		track: s.track, step: s.track.begin(c.lines.End, now), generation: s.track.generation, from: c.lines.From, end: c.lines.End, seen: now,
+		headers: s.headers, id: s.identity, path: s.track.path,
+	})
+	r.mu.Unlock()
+	if r.packer.Bytes() >= r.bundleBytes || r.packer.Records() >= r.bundleLines {
+		r.ship()
+	}
+}
+
+// take counts a chunk.
+func (a *Account) take(c *reading) {
+	s := &c.lines.Skipped
+	a.Read.add(Count{Lines: int64(len(c.lines.Lines)), Bytes: c.lines.Bytes()})
+	a.InFlight.add(c.sent)
 	for _, d := range c.drops {
 		a.drop(d.reason, d.count)
 	}
@@ -104,83 +121,102 @@ func (r *runner) dispatch(c *chunk, now time.Time) {
 	a.drop(dropTooLong, Count{Bytes: s.TooLong})
 	a.drop(dropLate, Count{Bytes: s.Late})
 	a.CutLines += s.Cuts
-	r.memory += c.memory
-	r.mu.Unlock()
-	if s.Cuts > 0 {
-		r.sayCut(c)
-	}
-	r.dest.Send(&c.out)
 }
 
-// settle is called when the destination has an answer for every record.
-func (c *chunk) settle() {
-	r := c.runner
-	refused := c.sortRefused()
-	if len(refused) > 0 && c.deadLetterRefused(refused) {
-		return // settled when the dead-letter topic has answered
+// ship hands the open parcel to the destination.
+func (r *runner) ship() {
+	p := r.parcel
+	if p == nil {
+		return
+	}
+	r.parcel = nil
+	r.work.turn = (r.work.turn + 1) & (1<<31 - 1)
+	batches, err := r.packer.Take()
+	if err != nil {
+		// The compressors fail on nothing that lines could hold; what cannot be built cannot be sent, and is not passed over.
+		r.log.Error("a batch cannot be built; the lines stay unsent until a restart", "error", err)
+		return
+	}
+	p.bundle = producer.Bundle{Batches: batches, Ranges: p, Written: p.written, Done: p.settled}
+	memory := int64(0)
+	for _, b := range batches {
+		memory += producer.MemoryOf(b)
 	}
 	r.mu.Lock()
-	a := &r.account
-	acked := c.flying
-	acked.sub(c.dead)
-	acked.sub(c.refused)
-	a.Acked.add(acked)
-	a.InFlight.sub(c.flying)
-	a.drop(dropDeadLetter, c.dead)
-	a.drop(dropRefused, c.refused)
-	r.memory -= c.memory
-	c.track.settle(c.seq)
+	r.memory += memory - p.memory
+	r.mu.Unlock()
+	p.memory = memory
+	r.dest.Send(&p.bundle)
+}
+
+// written notes that the journal holds the parcel.
+func (p *parcel) written(sequence uint64) {
+	r := p.runner
+	r.mu.Lock()
+	p.sequence = sequence
+	r.unsettled[sequence] = true
+	r.journalled = max(r.journalled, sequence+1)
+	r.mu.Unlock()
+	r.kept.grown()
+}
+
+// settled is called when all of a parcel's batches are.
+func (p *parcel) settled() {
+	r := p.runner
+	r.mu.Lock()
+	for i := range p.pieces {
+		p.pieces[i].track.settle(p.pieces[i].step)
+	}
+	r.memory -= p.memory
+	delete(r.unsettled, p.sequence)
 	r.dirty = true
 	r.finishLocked()
 	r.mu.Unlock()
-	c.pool.put(c)
 	r.nudge()
 }
 
-// sortRefused counts what was refused for good and returns the lines that the
-// dead-letter topic may still take.
-func (c *chunk) sortRefused() (lines []uint32) {
-	dead := c.runner.pipe.Errors.DeadLetter
-	for i := range c.out.Records {
-		rec := &c.out.Records[i]
-		if rec.Err == nil {
-			continue
-		}
-		n := c.countOf(rec.Tag)
-		switch {
-		case dead != "" && rec.Topic == dead:
-			c.dead.sub(n)
-			c.refused.add(n)
-		case dead != "":
-			lines = append(lines, rec.Tag)
-		default:
-			c.refused.add(n)
-		}
-	}
-	return lines
+// owner is what the destination tells.
+func (r *runner) owner() producer.Owner {
+	return producer.Owner{OnSettled: r.batchSettled, OnRefused: r.batchRefused, OnUnknown: r.batchesUnknown}
 }
 
-// countOf is what a line counts in the account.
-func (c *chunk) countOf(line uint32) Count {
-	l := &c.lines.Lines[line]
-	return Count{Lines: 1, Bytes: int64(l.Next - l.Start)}
+// batchSettled counts an acknowledged batch.
+func (r *runner) batchSettled(b *producer.Batch) {
+	n := Count{Lines: b.Lines, Bytes: b.SourceBytes}
+	r.count(func(a *Account) {
+		a.InFlight.sub(n)
+		if b.Class == classDead {
+			a.drop(dropDeadLetter, n)
+		} else {
+			a.Acked.add(n)
+		}
+	})
 }
 
-// deadLetterRefused sends refused lines to the dead-letter topic.
-func (c *chunk) deadLetterRefused(lines []uint32) bool {
-	w := c.runner.work
-	reasons := make([]string, 0, len(lines))
-	for i := range c.out.Records {
-		if err := c.out.Records[i].Err; err != nil && c.out.Records[i].Topic != w.pipe.Errors.DeadLetter {
-			reasons = append(reasons, err.Error())
+// batchesUnknown counts batches of which it cannot be told whether they are stored.
+func (r *runner) batchesUnknown(batches []*producer.Batch) {
+	r.count(func(a *Account) {
+		for _, b := range batches {
+			a.Unknown.add(Count{Lines: b.Lines, Bytes: b.SourceBytes})
 		}
+	})
+}
+
+// batchRefused counts lines that the brokers refused for themselves, and makes dead letters of them where there is a topic for that.
+func (r *runner) batchRefused(of *producer.Batch, records []producer.Refused) []*producer.Batch {
+	if of.Class != classDead && r.pipe.Errors.DeadLetter != "" {
+		dead, err := r.work.deadLetters(of, records)
+		if err == nil {
+			return dead
+		}
+		r.log.Error("dead letters cannot be built; the lines are dropped", "error", err)
 	}
-	c.out.Records = c.out.Records[:0]
-	for i, line := range lines {
-		l := &c.lines.Lines[line]
-		c.dead.add(c.countOf(line))
-		c.out.Records = append(c.out.Records, w.deadRecord(c, line, l, reasons[i], "produce"))
-	}
-	c.runner.dest.Send(&c.out)
-	return true
+	r.count(func(a *Account) {
+		for _, x := range records {
+			n := Count{Lines: 1, Bytes: int64(x.Mark.Bytes)}
+			a.InFlight.sub(n)
+			a.drop(dropRefused, n)
+		}
+	})
+	return nil
 }

@@ -78,6 +78,9 @@ func (r *runner) measure() {
 	r.catchingUp.Store(r.lagLocked() > limit)
 	if !r.known {
 		r.known, r.dirty = true, true
+		if r.kept.save != nil {
+			r.kept.save() // nothing is read before it is stored what was there at the first start
+		}
 	}
 }
 

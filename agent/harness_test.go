@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluice-io/sluice/agent/producer"
+	"github.com/sluice-io/sluice/internal/record"
 	"github.com/sluice-io/sluice/pipelines"
 )
 
@@ -50,12 +51,14 @@ type store struct {
 	records []stored
 	held    bool
 	discard bool // acknowledge and keep nothing
-	waiting []*producer.Chunk
+	waiting []*producer.Bundle
 	down    error
-	refuse  func(*producer.Record) error
+	refuse  func(topic, value string) error
+	owner   producer.Owner
 	made    []producer.TopicSpec
 	closed  bool
-	sent    func() // called at every Send; may be nil
+	sent    func()                 // called at every Send; may be nil
+	written func(*producer.Bundle) // writes to a journal; may be nil
 }
 
 func (s *store) Prepare(_ context.Context, spec producer.TopicSpec) (producer.Topic, error) {
@@ -68,40 +71,74 @@ func (s *store) Prepare(_ context.Context, spec producer.TopicSpec) (producer.To
 	return producer.Topic{Partitions: max(spec.Partitions, 1), RecordBytesMax: 1 << 20}, nil
 }
 
-func (s *store) Send(c *producer.Chunk) {
+func (s *store) Send(b *producer.Bundle) {
 	if s.sent != nil {
 		s.sent()
 	}
+	if s.written != nil {
+		s.written(b)
+	}
 	s.mu.Lock()
 	if s.held || s.closed {
-		s.waiting = append(s.waiting, c)
+		s.waiting = append(s.waiting, b)
 		s.mu.Unlock()
 		return
 	}
-	s.take(c)
+	batches := s.take(b)
 	s.mu.Unlock()
-	c.Done()
+	s.done(b, batches)
 }
 
-func (s *store) take(c *producer.Chunk) {
-	if s.discard {
-		return
+// done acknowledges a bundle.
+func (s *store) done(b *producer.Bundle, batches []*producer.Batch) {
+	for _, x := range batches {
+		s.owner.OnSettled(x)
 	}
-	for i := range c.Records {
-		r := &c.Records[i]
-		r.Err = nil
-		if s.refuse != nil {
-			r.Err = s.refuse(r)
+	b.Done()
+}
+
+// take stores a bundle and returns its batches as they are acknowledged.
+func (s *store) take(b *producer.Bundle) (acked []*producer.Batch) {
+	for todo := b.Batches; len(todo) > 0; todo = todo[1:] {
+		x := todo[0]
+		if !s.discard {
+			todo = append(todo, s.takeBatch(b, x)...)
 		}
-		if r.Err != nil {
-			continue
+		acked = append(acked, x)
+	}
+	return acked
+}
+
+// takeBatch stores a batch but for what is refused, and returns the dead letters for that.
+func (s *store) takeBatch(b *producer.Bundle, x *producer.Batch) []*producer.Batch {
+	i := -1
+	var refused []producer.Refused
+	err := x.Data.Each(nil, func(r *record.Record) error {
+		i++
+		if s.refuse != nil {
+			if err := s.refuse(x.Topic, string(r.Value)); err != nil {
+				refused = append(refused, producer.Refused{Mark: x.Marks[i], Known: true, Value: slices.Clone(r.Value), Err: err})
+				return nil
+			}
 		}
 		h := map[string]string{}
-		for _, x := range r.Headers {
-			h[x.Key] = string(x.Value)
+		for _, y := range r.Headers {
+			h[strings.Clone(y.Key)] = string(y.Value)
 		}
-		s.records = append(s.records, stored{topic: r.Topic, value: string(r.Value), key: string(r.Key), headers: h})
+		s.records = append(s.records, stored{topic: x.Topic, value: string(r.Value), key: string(r.Key), headers: h})
+		return nil
+	})
+	if err != nil {
+		panic(err)
 	}
+	if len(refused) == 0 {
+		return nil
+	}
+	for _, r := range refused {
+		x.Lines--
+		x.SourceBytes -= int64(r.Mark.Bytes)
+	}
+	return s.owner.OnRefused(x.In(b), refused)
 }
 
 func (s *store) Close() {
@@ -121,12 +158,13 @@ func (s *store) letGo() {
 	s.mu.Lock()
 	waiting := s.waiting
 	s.waiting, s.held = nil, false
-	for _, c := range waiting {
-		s.take(c)
+	acked := make([][]*producer.Batch, len(waiting))
+	for i, b := range waiting {
+		acked[i] = s.take(b)
 	}
 	s.mu.Unlock()
-	for _, c := range slices.Backward(waiting) {
-		c.Done()
+	for i, b := range slices.Backward(waiting) {
+		s.done(b, acked[i])
 	}
 }
 
@@ -150,8 +188,10 @@ func (s *store) heldLines() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
-	for _, c := range s.waiting {
-		n += len(c.Records)
+	for _, b := range s.waiting {
+		for _, x := range b.Batches {
+			n += int(x.Records)
+		}
 	}
 	return n
 }
@@ -242,7 +282,12 @@ func (r *rig) pipes() []*pipelines.Pipeline {
 func (r *rig) open() (*Agent, error) {
 	cfg := r.cfg
 	cfg.StateDir = r.state
-	cfg.Destination = func(*pipelines.Pipeline) (Destination, error) { return r.store, nil }
+	cfg.Destination = func(_ *pipelines.Pipeline, o producer.Owner, _ *producer.Memory) (Destination, error) {
+		r.store.mu.Lock()
+		defer r.store.mu.Unlock()
+		r.store.owner = o
+		return r.store, nil
+	}
 	var out io.Writer = r.log
 	return New(slog.New(slog.NewTextHandler(out, nil)), nil, r.pipes(), cfg)
 }

@@ -35,6 +35,11 @@ type Account struct {
 	Acked    Count
 	InFlight Count
 	Dropped  map[string]Count // by reason
+	// Recovered are lines that the journal held unsettled at the start; they count as read. Unknown are lines of which it cannot be told
+	// whether the brokers had stored them before they were sent again, or held.
+	Recovered, Unknown Count
+	// JournalBytes is what the journal takes on disk, JournalBatches how many batches in it wait.
+	JournalBytes, JournalBatches int64
 	// LostBytes estimates what truncations destroyed before it was read.
 	LostBytes int64
 	// CutLines were over the line limit; they count as lines wherever they

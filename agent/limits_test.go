@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/sluice-io/sluice/agent/producer"
 )
 
 func TestRotationStorm(t *testing.T) {
@@ -197,7 +195,7 @@ func TestNewerCheckpointIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, content := range map[string]string{
 		"version": withSum(checkpointVersion+1, `{"pipelines":{}}`),
-		"field":   withSum(checkpointVersion, `{"pipelines":{"test":{"files":[],"journal":7}}}`),
+		"field":   withSum(checkpointVersion, `{"pipelines":{"test":{"files":[],"later":7}}}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -292,8 +290,8 @@ func (r *runner) over() bool {
 
 var errTooLarge = errors.New("MESSAGE_TOO_LARGE")
 
-func refuseLong(r *producer.Record) error {
-	if len(r.Value) > 10 {
+func refuseLong(_, value string) error {
+	if len(value) > 10 {
 		return errTooLarge
 	}
 	return nil
@@ -315,11 +313,11 @@ func TestRefusedRecordIsDropped(t *testing.T) {
 func TestRefusedRecordIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, plainPipeline+"errors: {dead_letter: dlq}\n")
-	r.store.refuse = func(rec *producer.Record) error {
-		if rec.Topic == "dlq" {
+	r.store.refuse = func(topic, value string) error {
+		if topic == "dlq" {
 			return nil
 		}
-		return refuseLong(rec)
+		return refuseLong(topic, value)
 	}
 	r.write("a.log", "one\na line that is too long\ntwo\n")
 	r.start()

@@ -15,23 +15,21 @@ func (r *runner) read(s *source, now time.Time, final bool) bool {
 		return false
 	}
 	s.looked = now
-	c := r.chunks.get()
+	c := &r.chunk
+	defer c.reset()
 	outcome, lost, err := s.file.Read(&c.lines, final)
 	r.seen(s)
 	switch {
 	case err != nil:
-		r.chunks.put(c)
 		r.say(place{"file", s.path}, "the file cannot be read; trying again at every scan", err)
 		return false
 	case outcome == tail.Truncated || outcome == tail.Rewritten:
-		r.chunks.put(c)
 		r.renew(s, outcome, lost, now)
 		return true
 	case c.lines.Bytes() > 0:
 		s.fresh = now
-		r.work.send(s, c, now)
-	default:
-		r.chunks.put(c)
+		r.take(s, c, now)
+		c.reset()
 	}
 	if outcome == tail.More {
 		r.enqueue(s)
@@ -163,7 +161,7 @@ func header(key, value string) producer.Header {
 }
 
 // sayCut says once for a file that its lines are over the limit.
-func (r *runner) sayCut(c *chunk) {
-	r.say(place{"line", c.path}, "lines over the limit are cut (collect.file.line_bytes_max)",
+func (r *runner) sayCut(path string) {
+	r.say(place{"line", path}, "lines over the limit are cut (collect.file.line_bytes_max)",
 		fmt.Errorf("a line is longer than %d bytes", r.lineBytesMax()))
 }

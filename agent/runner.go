@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-io/sluice/agent/producer"
 	"github.com/sluice-io/sluice/agent/tail"
+	"github.com/sluice-io/sluice/internal/record"
 	"github.com/sluice-io/sluice/pipelines"
 )
 
@@ -56,7 +57,14 @@ type runner struct {
 	scanner *tail.Scanner
 	hints   *tail.Hints
 	work    *worker
-	chunks  chunkPool
+	packer  *producer.Packer
+	chunk   reading
+	parcel  *parcel // being filled
+	linger  time.Duration
+	// bundleBytes and bundleLines are what a parcel is shipped at.
+	bundleBytes, bundleLines int
+	memoryPool               *producer.Memory
+	kept                     *kept
 
 	sources  map[tail.ID]*source
 	byPath   map[string]*source
@@ -93,16 +101,20 @@ type runner struct {
 	// them, where a content that moves from one file to another is in one.
 	stepping sync.Mutex
 
-	mu       sync.Mutex
-	tracks   map[tail.ID]*track // guarded by mu
-	orphans  []orphan           // guarded by mu: contents that are gone, oldest first
-	account  Account            // guarded by mu
-	memory   int64              // guarded by mu: bytes of memory in flight
-	dirty    bool               // guarded by mu: the checkpoint is behind
-	known    bool               // guarded by mu: the first start is over, and may be stored
-	ready    error              // guarded by mu: what is waited for; nil when ready
-	finished chan struct{}      // closed when nothing is in flight and the loop has ended
-	ended    bool               // guarded by mu: the loop has ended
+	mu      sync.Mutex
+	tracks  map[tail.ID]*track // guarded by mu
+	orphans []orphan           // guarded by mu: contents that are gone, oldest first
+	account Account            // guarded by mu
+	memory  int64              // guarded by mu: bytes of memory in flight
+	// unsettled are the sequences of journal entries whose parcels are not settled, journalled is the sequence after the last one written.
+	unsettled  map[uint64]bool // guarded by mu
+	journalled uint64          // guarded by mu
+	deadLetter producer.Topic  // guarded by mu, for the destination's goroutine
+	dirty      bool            // guarded by mu: the checkpoint is behind
+	known      bool            // guarded by mu: the first start is over, and may be stored
+	ready      error           // guarded by mu: what is waited for; nil when ready
+	finished   chan struct{}   // closed when nothing is in flight and the loop has ended
+	ended      bool            // guarded by mu: the loop has ended
 }
 
 // prepared is what must be known of the topics before a line can be sent.
@@ -129,8 +141,10 @@ func newRunner(log *slog.Logger, p *pipelines.Pipeline, cfg Config, blocks *tail
 		said: map[place]string{}, atEnd: map[tail.ID]bool{}, tracks: map[tail.ID]*track{},
 		wake: make(chan struct{}, 1), prepared: make(chan prepared, 1), finished: make(chan struct{}),
 		account: Account{Pipeline: p.Name}, ready: errNotPrepared,
+		unsettled: map[uint64]bool{}, kept: &kept{}, memoryPool: &producer.Memory{},
 	}
 	r.work.runner = r
+	r.batching(p.Topic)
 	return r, nil
 }
 
@@ -148,9 +162,39 @@ func inputConfig(cfg Config, file *pipelines.FileInput) Config {
 	return cfg
 }
 
+// Defaults of batching.
+const (
+	lingerDefault      = 2 * time.Millisecond
+	bundleBytesDefault = 1 << 20
+	bundleLinesDefault = 100_000
+)
+
+// batching takes the settings of the topic.
+func (r *runner) batching(t pipelines.Topic) {
+	r.linger, r.bundleBytes, r.bundleLines = t.Batch.Age, t.Batch.Bytes, t.Batch.Lines
+	setDefault(&r.linger, lingerDefault)
+	setDefault(&r.bundleBytes, bundleBytesDefault)
+	setDefault(&r.bundleLines, bundleLinesDefault)
+	r.packer = producer.NewPacker(r.memoryPool, r.bundleBytes, codecOf(t.Compression, r.catchingUp.Load))
+}
+
+// codecOf chooses the codec of each batch. With auto it is zstd, and snappy, at a third of the CPU, while catching up.
+func codecOf(c pipelines.Compression, catchingUp func() bool) func() record.Codec {
+	if codec, err := record.ParseCodec(string(c)); err == nil {
+		return func() record.Codec { return codec }
+	}
+	return func() record.Codec {
+		if catchingUp() {
+			return record.Snappy
+		}
+		return record.Zstd
+	}
+}
+
 // restore takes over what a checkpoint knows. known is false at the first start.
 func (r *runner) restore(s savedPipeline, known bool) {
 	r.firstStart, r.known = !known, known
+	r.kept.stored.Store(known)
 	for _, f := range s.Files {
 		t := loadTrack(f)
 		r.tracks[t.id] = t
@@ -172,6 +216,7 @@ func (r *runner) run(ctx context.Context) {
 	helping, cancel := context.WithCancel(ctx)
 	r.helpers.Go(func() { r.prepare(helping) })
 	r.loop(helping)
+	r.ship()
 	cancel()
 	r.helpers.Wait()
 	r.hints.Close()
@@ -235,6 +280,9 @@ func (r *runner) look(ctx context.Context, now time.Time) {
 	for s := r.timed.pop(now); s != nil; s = r.timed.pop(now) {
 		r.onTime(s, now)
 	}
+	if r.parcel != nil && !now.Before(r.parcel.opened.Add(r.linger)) {
+		r.ship()
+	}
 	r.watchStall(ctx, now)
 }
 
@@ -265,12 +313,15 @@ func (r *runner) dueAt() time.Time {
 	if t, ok := r.timed.first(); ok && t.Before(due) {
 		due = t
 	}
+	if r.parcel != nil {
+		due = earlier(due, r.parcel.opened.Add(r.linger))
+	}
 	return due
 }
 
 // next returns the source whose turn it is, or nil when none may be read.
 func (r *runner) next() *source {
-	if len(r.queue) == 0 || !r.work.begun || !r.room() {
+	if len(r.queue) == 0 || !r.work.begun || !r.kept.stored.Load() || !r.room() {
 		return nil
 	}
 	s := r.queue[0]
@@ -349,7 +400,9 @@ func topicSpec(p *pipelines.Pipeline) producer.TopicSpec {
 // begin starts reading.
 func (r *runner) begin(p prepared) {
 	r.work.begin(p)
-	r.setReady(nil)
+	r.mu.Lock()
+	r.deadLetter, r.ready = p.dead, nil
+	r.mu.Unlock()
 	limit := r.lineBytesMax()
 	for _, s := range r.sources {
 		s.file.LimitLines(limit)
@@ -366,6 +419,12 @@ func (r *runner) lineBytesMax() int {
 		limit = min(limit, most-recordOverheadBytes)
 	}
 	return limit
+}
+
+func (r *runner) deadTopic() producer.Topic {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.deadLetter
 }
 
 func (r *runner) setReady(err error) {
@@ -484,7 +543,7 @@ func (r *runner) snapshot() (p savedPipeline, moved, known bool) {
 	defer r.stepping.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p = savedPipeline{Files: make([]savedFile, 0, len(r.tracks))}
+	p = savedPipeline{Files: make([]savedFile, 0, len(r.tracks)), Journal: r.keepFromLocked()}
 	for _, t := range r.tracks {
 		p.Files = append(p.Files, t.save())
 	}
@@ -517,5 +576,6 @@ func (r *runner) snapshotAccount() Account {
 			a.FilesFollowed++
 		}
 	}
+	a.JournalBytes, a.JournalBatches = r.kept.size()
 	return a
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-io/sluice/agent/journal"
 	"github.com/sluice-io/sluice/agent/producer"
 	"github.com/sluice-io/sluice/agent/tail"
 	"github.com/sluice-io/sluice/pipelines"
@@ -27,7 +28,7 @@ var (
 
 // TestRandomSchedules does to files what writers and rotations do, in random
 // order, while the agent follows, stops, crashes and starts. No line may be
-// missing, and none may come twice but those that no checkpoint held at a crash.
+// missing, and none may come twice.
 //
 // The runner is driven by hand: its steps, its clock, its change events and its
 // acknowledgements are the schedule's, so that a seed replays (but for the inodes
@@ -63,6 +64,8 @@ type schedule struct {
 	store      *store
 	runner     *runner // nil while the agent is down
 	checkpoint []byte  // what a crash leaves
+	journal    []entry // survives a crash
+	saveDue    bool    // the agent asks for a checkpoint
 	prepared   bool    // the topic is known to the running agent
 
 	next       int    // number of the next line
@@ -71,8 +74,27 @@ type schedule struct {
 	intrusions int    // what writers may still do in the middle of steps
 	nested     bool   // within a step of the agent, or of a rotation: no other may begin
 	safe       int    // stored records that the checkpoint holds
-	again      map[string]int
 	trace      []string
+}
+
+// entry is what the journal holds of a bundle. Its sequence is its place and one.
+type entry struct{ ranges []journal.Range }
+
+// log is the journal's part of sending.
+func (s *schedule) log(b *producer.Bundle) {
+	s.journal = append(s.journal, entry{rangesOf(b)})
+	b.Written(uint64(len(s.journal)))
+}
+
+// recover takes over what the journal holds: ranges move positions, and what was not acknowledged is settled.
+func (s *schedule) recover(r *runner, from uint64) {
+	var moves []journal.Range
+	for _, e := range s.journal[min(int(max(from, 1)-1), len(s.journal)):] {
+		moves = append(moves, e.ranges...)
+	}
+	r.replayAll(moves)
+	r.journalled = uint64(len(s.journal)) + 1
+	s.store.keepUnanswered()
 }
 
 const schedulePipeline = `
@@ -97,9 +119,9 @@ func runSchedule(t *testing.T, seed uint64) {
 	s := &schedule{
 		t: t, rnd: rand.New(rand.NewPCG(seed, 0)), dir: t.TempDir(),
 		now:   time.Date(2096, 11, 30, 10, 0, 0, 0, time.UTC), // after the files are made, which the system dates
-		store: &store{}, again: map[string]int{}, intrusions: intrusionsMax,
+		store: &store{}, intrusions: intrusionsMax,
 	}
-	s.store.sent = s.meanwhile
+	s.store.sent, s.store.written = s.meanwhile, s.log
 	defer func() {
 		if t.Failed() || *traceFlag {
 			t.Logf("run again with -run TestRandomSchedules -args -seed %d\n%s", seed, strings.Join(s.trace, "\n"))
@@ -202,7 +224,11 @@ func (s *schedule) step() bool {
 	if *traceFlag {
 		s.note("    step")
 	}
-	return s.runner.step(context.Background(), s.now)
+	busy := s.runner.step(context.Background(), s.now)
+	if s.saveDue {
+		s.save()
+	}
+	return busy
 }
 
 func (s *schedule) prepare() {
@@ -263,7 +289,8 @@ func (s *schedule) launch() {
 		s.t.Fatal(err)
 	}
 	r.dest, r.hints = s.store, tail.Unwatched()
-	s.store.held = false
+	r.kept.save = func() { s.saveDue = true }
+	s.store.held, s.store.owner = false, r.owner()
 	stored := saved{}
 	if s.checkpoint != nil {
 		if stored, err = decodeCheckpoint("positions", s.checkpoint); err != nil {
@@ -272,6 +299,7 @@ func (s *schedule) launch() {
 	}
 	files, known := stored.Pipelines[r.pipe.Name]
 	r.restore(files, known)
+	s.recover(r, files.Journal)
 	s.runner, s.prepared = r, false
 	if s.chance(2) {
 		s.prepare()
@@ -291,7 +319,8 @@ func (s *schedule) save() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.checkpoint, s.safe = data, s.store.count()
+	s.checkpoint, s.safe, s.saveDue = data, s.store.count(), false
+	s.runner.kept.stored.Store(true)
 }
 
 func (s *schedule) down() {
@@ -300,7 +329,7 @@ func (s *schedule) down() {
 	if a := s.runner.snapshotAccount(); !a.Balanced() {
 		s.t.Errorf("account does not add up: %+v", a)
 	}
-	s.runner, s.store.waiting = nil, nil
+	s.runner, s.saveDue = nil, false
 }
 
 // halt stops the agent, with or without all acknowledgements.
@@ -320,21 +349,13 @@ func (s *schedule) restart() {
 	s.halt()
 }
 
-// crash leaves the last checkpoint. What it does not hold may come again.
+// crash leaves the last checkpoint and the journal.
 func (s *schedule) crash() {
 	if s.runner == nil {
 		s.launch()
 		return
 	}
-	if s.chance(2) {
-		s.store.keepUnanswered()
-	}
 	s.down()
-	lines := slices.Clone(s.store.values()[s.safe:])
-	slices.Sort(lines)
-	for _, v := range slices.Compact(lines) {
-		s.again[v]++
-	}
 }
 
 // sync goes on until all complete lines are stored and in the checkpoint.
@@ -404,7 +425,7 @@ func (s *schedule) check() {
 	offsets := map[string]int64{}
 	for _, rec := range s.store.all() {
 		times[rec.value]++
-		if times[rec.value] > 1+s.again[rec.value] {
+		if times[rec.value] > 1 {
 			doubled = append(doubled, rec.value)
 		}
 		offset, err := strconv.ParseInt(rec.headers["file_offset"], 10, 64)

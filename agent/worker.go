@@ -2,7 +2,6 @@ package agent
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/sluice-io/sluice/agent/producer"
 	"github.com/sluice-io/sluice/agent/tail"
@@ -19,22 +18,28 @@ const (
 )
 
 // worker turns lines into records: the pipeline's stages, key, headers and
-// partition. It belongs to the runner's loop.
+// partition. It belongs to the runner's loop, but for deadLetters.
 type worker struct {
 	runner *runner
 	pipe   *pipelines.Pipeline
 	host   string
 	chain  *pipelines.Chain // nil when there is no stage
 	key    *pipelines.Expression
+	hash   *pipelines.Expression
 	labels []producer.Header
-	plain  bool // lines go as they are, with headers shared by the file
+	plain  bool  // lines go as they are, with headers shared by the file
+	turn   int32 // of round robin: the partition of the open parcel
 
 	begun bool
 	topic producer.Topic
 	dead  producer.Topic
 
-	event pipelines.Event
-	meta  []pipelines.Header // of the file at hand
+	event   pipelines.Event
+	meta    []pipelines.Header // of the file at hand
+	value   []byte             // of the line at hand
+	text    []byte             // its key, or what is hashed
+	number  []byte             // its offset
+	headers []producer.Header  // its headers, when they are its own
 }
 
 func newWorker(p *pipelines.Pipeline, host string) (*worker, error) {
@@ -52,7 +57,10 @@ func newWorker(p *pipelines.Pipeline, host string) (*worker, error) {
 	for _, l := range p.Collect.Labels {
 		w.labels = append(w.labels, header(l.Name, l.Value))
 	}
-	w.plain = w.chain == nil && w.key == nil && !p.Collect.File.Identity
+	if w.hash, err = p.NewHash(); err != nil {
+		return nil, err
+	}
+	w.plain = w.chain == nil && w.key == nil && w.hash == nil && !p.Collect.File.Identity
 	return w, nil
 }
 
@@ -72,44 +80,44 @@ func (w *worker) sharedHeaders(s *source) []producer.Header {
 	return append(h, w.labels...)
 }
 
-// send turns a chunk of lines into records and sends them.
-func (w *worker) send(s *source, c *chunk, now time.Time) {
-	if s.partition < 0 {
+// pack turns a chunk of lines into records of the open parcel.
+func (w *worker) pack(s *source, c *reading) {
+	switch {
+	case w.pipe.Topic.Spread == pipelines.SpreadRoundRobin:
+		s.partition = w.turn % w.topic.Partitions
+	case s.partition < 0:
 		s.partition = partitionOf(s.identity, w.topic.Partitions)
 	}
-	c.begin(w.runner, s, now)
 	if w.plain {
-		w.sendPlain(s, c)
-	} else {
-		w.sendEach(s, c, now)
+		w.packPlain(s, c)
+		return
 	}
-	w.runner.dispatch(c, now)
-}
-
-// sendPlain is the short way: the line is the record.
-func (w *worker) sendPlain(s *source, c *chunk) {
-	topic := w.pipe.Topic.Name
-	records := c.out.Records
-	for i := range c.lines.Lines {
-		l := &c.lines.Lines[i]
-		records = append(records, producer.Record{
-			Topic: topic, Partition: s.partition, Tag: uint32(i),
-			Value: c.lines.Value(l), Headers: s.headers,
-		})
-		if l.Cut {
-			records[len(records)-1].Headers = c.with(s.headers, header(headerTruncated, "true"))
-		}
-	}
-	c.out.Records = records
-}
-
-// sendEach takes every line through stages, key and headers of its own.
-func (w *worker) sendEach(s *source, c *chunk, now time.Time) {
 	w.meta = w.metaOf(s)
 	for i := range c.lines.Lines {
-		l := &c.lines.Lines[i]
-		w.sendLine(s, c, uint32(i), l, now)
+		w.packLine(s, c, &c.lines.Lines[i])
 	}
+}
+
+// packPlain is the short way: the line is the record.
+func (w *worker) packPlain(s *source, c *reading) {
+	to := w.runner.packer.To(w.pipe.Topic.Name, s.partition, classLines)
+	for i := range c.lines.Lines {
+		l := &c.lines.Lines[i]
+		headers := s.headers
+		if l.Cut {
+			headers = w.own(headers, header(headerTruncated, "true"))
+		}
+		w.add(to, c, l, nil, c.lines.Value(l), headers)
+	}
+}
+
+// add puts a record into the batch of its partition.
+func (w *worker) add(to *producer.Pack, c *reading, l *tail.Line, key, value []byte, headers []producer.Header) {
+	n := countOf(l)
+	if err := to.Add(c.ms, key, value, headers, c.mark(l)); err != nil {
+		w.runner.say(place{kind: "build"}, "lines cannot be put into batches", err)
+	}
+	c.sent.add(n)
 }
 
 // metaOf is what stages and keys may know of a file's lines. Host and path are
@@ -125,11 +133,12 @@ func (w *worker) metaOf(s *source) []pipelines.Header {
 	return out
 }
 
-func (w *worker) sendLine(s *source, c *chunk, i uint32, l *tail.Line, now time.Time) {
+// packLine takes a line through stages, key and headers of its own.
+func (w *worker) packLine(s *source, c *reading, l *tail.Line) {
 	raw := c.lines.Value(l)
 	e := &w.event
 	e.Reset(raw)
-	e.Meta = pipelines.Meta{Topic: w.pipe.Topic.Name, Time: now, Headers: w.meta}
+	e.Meta = pipelines.Meta{Topic: w.pipe.Topic.Name, Time: c.now, Headers: w.meta}
 	marked := false
 	if w.chain != nil {
 		res := w.chain.Apply(e)
@@ -138,7 +147,7 @@ func (w *worker) sendLine(s *source, c *chunk, i uint32, l *tail.Line, now time.
 			c.drop(res.Reason, l)
 			return
 		case res.Outcome == pipelines.Fail && w.pipe.Errors.Parse == pipelines.ErrorsDeadLetter:
-			w.deadLetter(c, i, l, reasonOf(res), res.Stage)
+			w.deadLetter(s, c, l, reasonOf(res), res.Stage)
 			return
 		case res.Outcome == pipelines.Fail && w.pipe.Errors.Parse == pipelines.ErrorsDrop:
 			c.drop(res.Reason, l)
@@ -147,15 +156,20 @@ func (w *worker) sendLine(s *source, c *chunk, i uint32, l *tail.Line, now time.
 			marked = w.pipe.Topic.Value == pipelines.ValueEvent
 		}
 	}
-	r := producer.Record{Topic: w.pipe.Topic.Name, Partition: s.partition, Tag: i, Value: raw}
+	value, partition := raw, s.partition
 	if e.Parsed() {
-		r.Value = c.json(e)
+		w.value = e.AppendJSON(w.value[:0])
+		value = w.value
 	}
-	if r.Key = w.keyOf(c, e); r.Key != nil {
-		r.Partition = partitionOf(r.Key, w.topic.Partitions)
+	if by := w.textOf(w.hash, e); by != nil {
+		partition = partitionOf(by, w.topic.Partitions)
 	}
-	r.Headers = w.headers(s, c, l, e.Parsed(), marked)
-	c.out.Records = append(c.out.Records, r)
+	key := w.textOf(w.key, e)
+	if key != nil && w.hash == nil {
+		partition = partitionOf(key, w.topic.Partitions)
+	}
+	to := w.runner.packer.To(w.pipe.Topic.Name, partition, classLines)
+	w.add(to, c, l, key, value, w.headersOf(s, c, l, e.Parsed(), marked))
 }
 
 // reasonOf says why a stage failed, for people.
@@ -166,21 +180,24 @@ func reasonOf(res pipelines.Result) string {
 	return res.Reason
 }
 
-// keyOf evaluates the key; nil means none. A key that cannot be worked out is
-// none: the line is worth more than its place.
-func (w *worker) keyOf(c *chunk, e *pipelines.Event) []byte {
-	if w.key == nil {
+// textOf evaluates the key or the hash; nil means none. One that cannot be worked out is none: the line is worth more than its place.
+// The text is good until the next call.
+func (w *worker) textOf(x *pipelines.Expression, e *pipelines.Event) []byte {
+	if x == nil {
 		return nil
 	}
 	var v pipelines.Value
-	if err := w.key.Eval(e, &v); err != nil || v.IsNull() {
+	if err := x.Eval(e, &v); err != nil || v.IsNull() {
 		return nil
 	}
-	return c.text(v)
+	if w.text = v.AppendText(w.text[:0]); len(w.text) == 0 {
+		return []byte{}
+	}
+	return w.text
 }
 
-// headers returns a line's headers: the file's own where they are enough.
-func (w *worker) headers(s *source, c *chunk, l *tail.Line, parsed, marked bool) []producer.Header {
+// headersOf returns a line's headers: the file's own where they are enough.
+func (w *worker) headersOf(s *source, c *reading, l *tail.Line, parsed, marked bool) []producer.Header {
 	shared := s.headers
 	if parsed { // its labels are fields
 		shared = shared[:len(shared)-len(w.labels)]
@@ -189,79 +206,31 @@ func (w *worker) headers(s *source, c *chunk, l *tail.Line, parsed, marked bool)
 	if !identity && !marked && !l.Cut {
 		return shared
 	}
-	start := c.grow(shared)
+	h := append(w.headers[:0], shared...)
 	if identity {
-		c.headers = append(c.headers, producer.Header{Key: headerFileOffset, Value: c.decimal(c.lines.Base + int64(l.Start))})
+		w.number = strconv.AppendInt(w.number[:0], c.lines.Base+int64(l.Start), 10)
+		h = append(h, producer.Header{Key: headerFileOffset, Value: w.number})
 	}
 	if marked {
-		c.headers = append(c.headers, header(pipelines.HeaderRaw, "1"))
+		h = append(h, header(pipelines.HeaderRaw, "1"))
 	}
 	if l.Cut {
-		c.headers = append(c.headers, header(headerTruncated, "true"))
+		h = append(h, header(headerTruncated, "true"))
 	}
-	return c.headers[start:len(c.headers):len(c.headers)]
+	w.headers = h
+	return h
+}
+
+// own returns shared headers and one more.
+func (w *worker) own(shared []producer.Header, more producer.Header) []producer.Header {
+	w.headers = append(append(w.headers[:0], shared...), more)
+	return w.headers
 }
 
 // deadLetter sends a line to the dead-letter topic as it was read.
-func (w *worker) deadLetter(c *chunk, i uint32, l *tail.Line, reason, stage string) {
-	c.dead.add(c.countOf(i))
-	c.out.Records = append(c.out.Records, w.deadRecord(c, i, l, reason, stage))
-}
-
-// deadRecord is a line for the dead-letter topic. It reads nothing of the
-// worker that changes once lines are sent: it is also called on the
-// destination's goroutines.
-func (w *worker) deadRecord(c *chunk, i uint32, l *tail.Line, reason, stage string) producer.Record {
-	offset := c.decimal(c.lines.Base + int64(l.Start))
-	key := append(append(append([]byte{}, c.id...), '/'), offset...)
-	value := c.lines.Value(l)
-	if most := w.dead.RecordBytesMax - recordOverheadBytes; most > 0 && len(value) > most {
-		value = value[:most]
-	}
-	start := c.grow(c.shared)
-	c.headers = append(c.headers,
-		header("dlq_reason", reason), header("dlq_stage", stage), header("dlq_topic", w.pipe.Topic.Name),
-		header("dlq_path", c.path), producer.Header{Key: "dlq_file_offset", Value: offset})
-	return producer.Record{
-		Topic: w.pipe.Errors.DeadLetter, Partition: partitionOf(key, w.dead.Partitions), Tag: i,
-		Key: key, Value: value, Headers: c.headers[start:len(c.headers):len(c.headers)],
-	}
-}
-
-// decimal writes a number into the chunk's memory.
-func (c *chunk) decimal(n int64) []byte {
-	start := len(c.arena)
-	c.arena = strconv.AppendInt(c.arena, n, 10)
-	return c.arena[start:len(c.arena):len(c.arena)]
-}
-
-// json writes an event into the chunk's memory.
-func (c *chunk) json(e *pipelines.Event) []byte {
-	start := len(c.arena)
-	c.arena = e.AppendJSON(c.arena)
-	return c.arena[start:len(c.arena):len(c.arena)]
-}
-
-// text writes a value into the chunk's memory; never nil.
-func (c *chunk) text(v pipelines.Value) []byte {
-	start := len(c.arena)
-	c.arena = v.AppendText(c.arena)
-	if len(c.arena) == start {
-		return []byte{}
-	}
-	return c.arena[start:len(c.arena):len(c.arena)]
-}
-
-// grow begins a run of headers with shared ones and returns where.
-func (c *chunk) grow(shared []producer.Header) int {
-	start := len(c.headers)
-	c.headers = append(c.headers, shared...)
-	return start
-}
-
-// with returns shared headers and one more.
-func (c *chunk) with(shared []producer.Header, more producer.Header) []producer.Header {
-	start := c.grow(shared)
-	c.headers = append(c.headers, more)
-	return c.headers[start:len(c.headers):len(c.headers)]
+func (w *worker) deadLetter(s *source, c *reading, l *tail.Line, reason, stage string) {
+	m := c.mark(l)
+	d := newLetter(w.pipe, w.dead, letterKey(s.identity, m.Offset), c.lines.Value(l), s.headers, reason, stage).from(s.track.path, m.Offset)
+	to := w.runner.packer.To(w.pipe.Errors.DeadLetter, partitionOf(d.key, w.dead.Partitions), classDead)
+	w.add(to, c, l, d.key, d.value, d.headers)
 }

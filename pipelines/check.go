@@ -53,6 +53,12 @@ func (r *yamlReader) finishTopic(p *Pipeline, at places) {
 	if p.Topic.Compression == "" {
 		p.Topic.Compression = CompressionAuto
 	}
+	if p.Topic.Spread == "" {
+		p.Topic.Spread = SpreadFile
+	}
+	if p.Topic.OnUnknown == "" {
+		p.Topic.OnUnknown = OnUnknownResend
+	}
 	set := slices.ContainsFunc(p.Topic.Config, func(l Label) bool { return l.Name == minInSyncSetting })
 	if p.Topic.Replicas >= replicasForInSync && !set {
 		p.Topic.Config = append(p.Topic.Config, Label{minInSyncSetting, minInSyncOfThree})
@@ -86,6 +92,7 @@ func (r *yamlReader) finishProcess(p *Pipeline) knownFields {
 	fields := knownFields{complete: true}
 	r.checkStages(p.Process, "process", &fields, p.Collect.Labels)
 	r.checkNames(p.Topic.Key, "topic.key", &fields)
+	r.checkNames(p.Topic.Hash, "topic.hash", &fields)
 	p.Topic.Value = ValueRaw
 	if fields.parsed {
 		p.Topic.Value = ValueEvent

@@ -306,6 +306,14 @@ func (p *Pipeline) NewKey() (*Expression, error) {
 	return p.Topic.Key.expression()
 }
 
+// NewHash compiles the topic's hash, by which partitions are chosen. It is nil when the topic has none.
+func (p *Pipeline) NewHash() (*Expression, error) {
+	if p.Topic.Hash == nil {
+		return nil, nil
+	}
+	return p.Topic.Hash.expression()
+}
+
 // expression is compile for sources that Parse has compiled once already.
 func (s *Source) expression() (*Expression, error) {
 	x, err := s.compile()

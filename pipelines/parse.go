@@ -361,11 +361,40 @@ func (r *yamlReader) topic(e entry, t *Topic) map[string]Pos {
 		known{"partitions", func(e entry) { t.Partitions = int32(r.integer(e.value, "topic.partitions", 1, 10_000)) }},
 		known{"replicas", func(e entry) { t.Replicas = int16(r.integer(e.value, "topic.replicas", 1, 100)) }},
 		known{"key", func(e entry) { t.Key = r.source(e.value, "topic.key") }},
+		known{"hash", func(e entry) { t.Hash = r.source(e.value, "topic.hash") }},
+		known{"spread", func(e entry) {
+			t.Spread = Spread(r.oneOf(e.value, "topic.spread", string(SpreadFile), string(SpreadRoundRobin)))
+		}},
+		known{"batch", func(e entry) { r.agentBatch(e, &t.Batch) }},
+		known{"max_in_flight", func(e entry) { t.MaxInFlight = int(r.integer(e.value, "topic.max_in_flight", 1, 5)) }},
+		known{"on_unknown", func(e entry) {
+			t.OnUnknown = OnUnknown(r.oneOf(e.value, "topic.on_unknown", string(OnUnknownResend), string(OnUnknownHold)))
+		}},
 		known{"compression", func(e entry) {
 			t.Compression = Compression(r.oneOf(e.value, "topic.compression", string(CompressionAuto), string(CompressionNone),
 				string(CompressionGzip), string(CompressionSnappy), string(CompressionLZ4), string(CompressionZstd)))
 		}},
 		known{"config", func(e entry) { t.Config = r.labels(e.value, "topic.config") }},
+	)
+}
+
+// Limits of topic.batch.
+const (
+	agentBatchBytesLow  = 1 << 10
+	agentBatchBytesHigh = 16 << 20
+	agentBatchLinesMax  = 1_000_000
+	agentBatchAgeLow    = time.Millisecond
+	agentBatchAgeHigh   = time.Minute
+)
+
+func (r *yamlReader) agentBatch(e entry, b *AgentBatch) {
+	const what = "topic.batch"
+	r.object(e.value, what,
+		known{"bytes", func(e entry) {
+			b.Bytes = int(r.size(e.value, what+".bytes", agentBatchBytesLow, agentBatchBytesHigh))
+		}},
+		known{"lines", func(e entry) { b.Lines = int(r.integer(e.value, what+".lines", 1, agentBatchLinesMax)) }},
+		known{"age", func(e entry) { b.Age = r.duration(e.value, what+".age", agentBatchAgeLow, agentBatchAgeHigh) }},
 	)
 }
 

@@ -131,11 +131,41 @@ type Topic struct {
 	Name        string      // default: the pipeline's name
 	Partitions  int32       // 0: the broker's default; at most 10,000
 	Replicas    int16       // 0: the broker's default; at most 100
-	Key         *Source     // nil: no key, the agent keeps a file's lines in one partition
+	Key         *Source     // nil: no key
+	Hash        *Source     // nil: the key chooses the partition; else this does, and is not sent
+	Spread      Spread      // where lines go that neither Key nor Hash gives a partition; default file
 	Compression Compression // of the agent's batches; default auto
+	Batch       AgentBatch  // when the agent closes a batch
+	MaxInFlight int         // batches of a partition sent and not acknowledged; 0: 5, the most there can be
+	OnUnknown   OnUnknown   // what the agent does with batches that may be stored or not; default resend
 	Value       TopicValue  // worked out from the stages, not a setting
 	Config      []Label     // topic settings by Kafka's names, as text, in the file's order
 }
+
+// Spread says how lines without a key are spread over a topic's partitions.
+type Spread string
+
+// The ways.
+const (
+	SpreadFile       Spread = "file"        // a file's lines stay in one partition, in order
+	SpreadRoundRobin Spread = "round_robin" // each batch goes to the next partition
+)
+
+// AgentBatch says when the agent closes what it sends together: by whichever comes first.
+type AgentBatch struct {
+	Bytes int           // before compression; 0: 1 MiB
+	Lines int           // 0: 100,000
+	Age   time.Duration // 0: 2 ms
+}
+
+// OnUnknown says what becomes of batches of which the brokers can no longer tell whether they have them.
+type OnUnknown string
+
+// The policies.
+const (
+	OnUnknownResend OnUnknown = "resend" // their lines may come twice
+	OnUnknownHold   OnUnknown = "hold"   // the partition waits for a decision
+)
 
 // Compression is a codec by name.
 type Compression string

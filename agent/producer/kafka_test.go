@@ -2,6 +2,7 @@ package producer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,64 +17,316 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/sluice-io/sluice/agent/producer"
+	"github.com/sluice-io/sluice/internal/record"
 	"github.com/sluice-io/sluice/internal/testenv"
 )
 
 const patience = 60 * time.Second
 
+// eachBroker runs a test against a real Apache Kafka and against ours.
+func eachBroker(t *testing.T, run func(t *testing.T, addr string)) {
+	t.Run("kafka", func(t *testing.T) { run(t, testenv.Kafka(t).Addr) })
+	t.Run("sluice", func(t *testing.T) { run(t, startSluice(t)) })
+}
+
+func startSluice(t *testing.T) string {
+	addr := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	testenv.Start(t, testenv.Command{Name: "broker", Path: testenv.Sluice(t),
+		Args:  []string{"broker", "--data", t.TempDir(), "--listen", addr, "--metrics", ""},
+		Ready: func(ctx context.Context) error { return testenv.PingKafka(ctx, addr) }})
+	return addr
+}
+
 func topicName(t *testing.T) string {
-	return strings.ToLower(t.Name()) + "-" + uuid.NewString()[:8]
+	return strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + "-" + uuid.NewString()[:8]
 }
 
-func open(t *testing.T, addr string) *producer.Kafka {
-	t.Helper()
-	k, err := producer.NewKafka(slog.New(slog.NewTextHandler(io.Discard, nil)), producer.KafkaConfig{Client: []kgo.Opt{kgo.SeedBrokers(addr)}})
-	if err != nil {
-		t.Fatal(err)
+// memoryLog is a journal in memory. It survives producers, as a journal survives processes.
+type memoryLog struct {
+	mu      sync.Mutex
+	next    uint64
+	batches map[producer.ID]*producer.Batch // unsettled, with their bytes
+	order   []producer.ID
+	floors  map[string]producer.Floor
+	fail    error
+	writes  int
+}
+
+func newMemoryLog() *memoryLog {
+	return &memoryLog{next: 1, batches: map[producer.ID]*producer.Batch{}, floors: map[string]producer.Floor{}}
+}
+
+func (m *memoryLog) put(batches []*producer.Batch) {
+	for i, b := range batches {
+		b.ID = producer.ID{Entry: m.next, Index: uint32(i)}
+		kept := producer.Batch{ID: b.ID, Topic: b.Topic, Partition: b.Partition, Data: slices.Clone(b.Data), Lines: b.Lines, Cluster: b.Cluster,
+			TopicID: b.TopicID, Producer: b.Producer, Epoch: b.Epoch, BaseSequence: b.BaseSequence, Records: b.Records, Size: b.Size}
+		m.batches[b.ID] = &kept
+		m.order = append(m.order, b.ID)
 	}
-	t.Cleanup(k.Close)
-	return k
+	m.next++
+	m.writes++
 }
 
-func prepare(t *testing.T, k *producer.Kafka, spec producer.TopicSpec) producer.Topic {
+func (m *memoryLog) Write(bundles []*producer.Bundle) (uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fail != nil {
+		return 0, m.fail
+	}
+	first := m.next
+	for _, b := range bundles {
+		m.put(b.Batches)
+	}
+	return first, nil
+}
+
+func (m *memoryLog) Replace(olds []producer.ID, news []*producer.Batch) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fail != nil {
+		return m.fail
+	}
+	for _, id := range olds {
+		delete(m.batches, id)
+	}
+	m.put(news)
+	return nil
+}
+
+func (m *memoryLog) Acknowledge(acks []producer.Ack) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fail != nil {
+		return m.fail
+	}
+	for _, a := range acks {
+		for _, id := range a.IDs {
+			delete(m.batches, id)
+		}
+		if a.Next >= 0 {
+			m.floor(producer.Floor{Topic: a.Last.TopicID, Partition: a.Last.Partition, Offset: a.Next})
+		}
+	}
+	return nil
+}
+
+func (m *memoryLog) floor(f producer.Floor) { m.floors[fmt.Sprint(f.Topic, f.Partition)] = f }
+
+func (m *memoryLog) Floor(topic producer.TopicID, partition int32, offset int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fail != nil {
+		return m.fail
+	}
+	m.floor(producer.Floor{Topic: topic, Partition: partition, Offset: offset})
+	return nil
+}
+
+func (m *memoryLog) Read(id producer.ID) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if b := m.batches[id]; b != nil {
+		return slices.Clone(b.Data), nil
+	}
+	return nil, errors.New("no such batch")
+}
+
+// copy is a backup of the log.
+func (m *memoryLog) copy() *memoryLog {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := newMemoryLog()
+	c.next = m.next
+	for _, id := range m.order {
+		if b := m.batches[id]; b != nil {
+			kept := *b
+			c.batches[id], c.order = &kept, append(c.order, id)
+		}
+	}
+	for k, f := range m.floors {
+		c.floors[k] = f
+	}
+	return c
+}
+
+func (m *memoryLog) unsettled() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.batches)
+}
+
+// load is what a new producer finds.
+func (m *memoryLog) load() (bundles []*producer.Bundle, floors []producer.Floor) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range m.order {
+		if b := m.batches[id]; b != nil {
+			found := *b
+			found.Data = nil
+			bundles = append(bundles, &producer.Bundle{Batches: []*producer.Batch{&found}})
+		}
+	}
+	for _, f := range m.floors {
+		floors = append(floors, f)
+	}
+	return bundles, floors
+}
+
+// sender is a producer with its log, and counts what becomes of records.
+type sender struct {
+	t     *testing.T
+	k     *producer.Kafka
+	log   *memoryLog
+	topic string
+	cfg   producer.KafkaConfig
+
+	mu      sync.Mutex
+	left    int // bundles
+	acked   int64
+	refused []string
+	unknown int
+	changed chan struct{}
+}
+
+func newSender(t *testing.T, addr, topic string, log *memoryLog) *sender {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	s := &sender{t: t, log: log, topic: topic, changed: make(chan struct{}, 1)}
+	s.cfg = producer.KafkaConfig{Client: []kgo.Opt{kgo.SeedBrokers(addr)}, Owner: producer.Owner{
+		OnSettled: func(b *producer.Batch) { s.note(func() { s.acked += int64(b.Records) }) },
+		OnRefused: func(_ *producer.Batch, rs []producer.Refused) []*producer.Batch {
+			s.note(func() {
+				for _, r := range rs {
+					s.refused = append(s.refused, string(r.Value))
+				}
+			})
+			return nil
+		},
+		OnUnknown: func(b []*producer.Batch) { s.note(func() { s.unknown += len(b) }) },
+	}}
+	return s
+}
+
+func (s *sender) note(f func()) {
+	s.mu.Lock()
+	f()
+	s.mu.Unlock()
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// open starts the producer with what the log holds.
+func (s *sender) open() *sender {
+	s.t.Helper()
+	bundles, floors := s.log.load()
+	s.left = len(bundles)
+	for _, b := range bundles {
+		b.Done = func() { s.note(func() { s.left-- }) }
+	}
+	var err error
+	if s.k, err = producer.NewKafka(slog.New(slog.NewTextHandler(io.Discard, nil)), s.log, bundles, floors, s.cfg); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(s.k.Close)
+	return s
+}
+
+func (s *sender) prepare(spec producer.TopicSpec) producer.Topic {
+	s.t.Helper()
+	spec.Name, spec.Replicas = s.topic, 1
+	if spec.Partitions == 0 {
+		spec.Partitions = 1
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
 	for {
-		topic, err := k.Prepare(ctx, spec)
+		topic, err := s.k.Prepare(ctx, spec)
 		if err == nil {
 			return topic
 		}
 		if ctx.Err() != nil {
-			t.Fatal(err)
+			s.t.Fatal(err)
 		}
 	}
 }
 
-// sending sends chunks and knows when they are done.
-type sending struct {
-	k      *producer.Kafka
-	wg     sync.WaitGroup
-	chunks []*producer.Chunk
+// send sends records as one bundle of one batch.
+func (s *sender) send(values ...string) {
+	s.t.Helper()
+	p := producer.NewPacker(&producer.Memory{}, 4<<20, func() record.Codec { return record.Snappy })
+	to := p.To(s.topic, 0, 0)
+	for i, v := range values {
+		var key []byte
+		if strings.HasPrefix(v, "k") {
+			key = []byte(v)
+		}
+		if err := to.Add(time.Now().UnixMilli(), key, []byte(v), nil, producer.Mark{Bytes: int32(len(v)), Offset: int64(i)}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	batches, err := p.Take()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.note(func() { s.left++ })
+	s.k.Send(&producer.Bundle{Batches: batches, Done: func() { s.note(func() { s.left-- }) }})
 }
 
-func (s *sending) send(records ...producer.Record) *producer.Chunk {
-	c := &producer.Chunk{Records: records, Timestamp: time.Now()}
-	s.wg.Add(1)
-	c.Done = s.wg.Done
-	s.chunks = append(s.chunks, c)
-	s.k.Send(c)
-	return c
+// sendNumbers sends the numbers from from to to, so many to a batch.
+func (s *sender) sendNumbers(from, to, each int) {
+	for ; from < to; from += each {
+		s.send(numbers(from, min(from+each, to))...)
+	}
 }
 
-func (s *sending) wait(t *testing.T) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() { s.wg.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(patience):
-		t.Fatal("not all chunks were answered")
+func numbers(from, to int) (out []string) {
+	for i := from; i < to; i++ {
+		out = append(out, fmt.Sprintf("%06d", i))
+	}
+	return out
+}
+
+func (s *sender) wait() {
+	s.t.Helper()
+	s.until("all bundles are settled", func() bool { return s.left == 0 })
+}
+
+func (s *sender) until(what string, ok func() bool) {
+	s.t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		s.mu.Lock()
+		done := ok()
+		s.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-s.changed:
+		case <-deadline.C:
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.t.Fatalf("never: %s (%d bundles left, %d records acknowledged, %d refused)", what, s.left, s.acked, len(s.refused))
+		}
+	}
+}
+
+// wants reads the topic and compares.
+func (s *sender) wants(addr string, want []string) {
+	s.t.Helper()
+	got := read(s.t, addr, s.topic)
+	if !slices.Equal(got, want) {
+		i := 0
+		for i < min(len(got), len(want)) && got[i] == want[i] {
+			i++
+		}
+		s.t.Errorf("%d records, want %d; the first difference is at %d: %.60q and %.60q", len(got), len(want), i, got[i:min(i+3, len(got))], want[i:min(i+3, len(want))])
+	}
+	if n := s.log.unsettled(); n > 0 {
+		s.t.Errorf("%d batches are unsettled in the log", n)
 	}
 }
 
@@ -106,183 +359,131 @@ func read(t *testing.T, addr, topic string) []string {
 	return out
 }
 
-func numbered(topic string, from, n int) []producer.Record {
-	records := make([]producer.Record, n)
-	for i := range records {
-		records[i] = producer.Record{Topic: topic, Value: fmt.Appendf(nil, "%06d", from+i), Headers: []producer.Header{{Key: "host", Value: []byte("a")}}}
-	}
-	return records
-}
-
-func numbers(n int) []string {
-	out := make([]string, n)
-	for i := range out {
-		out[i] = fmt.Sprintf("%06d", i)
-	}
-	return out
-}
-
-func TestChunksInOrder(t *testing.T) {
-	addr := testenv.Kafka(t).Addr
-	k, topic := open(t, addr), topicName(t)
-	if got := prepare(t, k, producer.TopicSpec{Name: topic, Partitions: 3, Replicas: 1}); got.Partitions != 3 || got.RecordBytesMax < 1<<20 {
-		t.Errorf("topic %+v", got)
-	}
-	if got := prepare(t, k, producer.TopicSpec{Name: topic, Partitions: 8}); got.Partitions != 3 {
-		t.Errorf("an existing topic: %+v", got)
-	}
-	s := sending{k: k}
-	for i := range 100 {
-		s.send(numbered(topic, i*100, 100)...)
-	}
-	s.wait(t)
-	if got := read(t, addr, topic); !slices.Equal(got, numbers(10_000)) {
-		t.Errorf("%d records, or out of order", len(got))
-	}
-}
-
-func TestRefusedRecordsDoNotTakeOthersDown(t *testing.T) {
-	addr := testenv.Kafka(t).Addr
-	k, topic := open(t, addr), topicName(t)
-	// A compacted topic refuses records without a key, whole batches of them.
-	prepare(t, k, producer.TopicSpec{Name: topic, Partitions: 1, Replicas: 1, Config: map[string]string{"cleanup.policy": "compact"}})
-	s := sending{k: k}
-	var want []string
-	bad := map[int]bool{0: true, 41: true, 42: true, 777: true, 999: true}
-	for at := 0; at < 1000; at += 100 {
-		records := numbered(topic, at, 100)
-		for i := range records {
-			if bad[at+i] {
-				continue
-			}
-			records[i].Key = records[i].Value
-			want = append(want, string(records[i].Value))
-		}
-		s.send(records...)
-	}
-	s.wait(t)
-	for ci, c := range s.chunks {
-		for i, r := range c.Records {
-			if (r.Err != nil) != bad[ci*100+i] {
-				t.Errorf("record %d: %v", ci*100+i, r.Err)
-			}
-		}
-	}
-	if got := read(t, addr, topic); !slices.Equal(got, want) {
-		t.Errorf("%d records of %d, or out of order", len(got), len(want))
-	}
-}
-
-func TestTooLargeRecord(t *testing.T) {
-	addr := testenv.Kafka(t).Addr
-	k, topic := open(t, addr), topicName(t)
-	got := prepare(t, k, producer.TopicSpec{Name: topic, Partitions: 1, Replicas: 1, Config: map[string]string{"max.message.bytes": "2000"}})
-	if got.RecordBytesMax != 2000 {
-		t.Errorf("topic %+v", got)
-	}
-	s := sending{k: k}
-	records := numbered(topic, 0, 1000)
-	records[500].Value = []byte(strings.Repeat("x", 5000))
-	c := s.send(records...)
-	s.wait(t)
-	for i, r := range c.Records {
-		if (r.Err != nil) != (i == 500) {
-			t.Fatalf("record %d: %v", i, r.Err)
-		}
-	}
-	if got := read(t, addr, topic); !slices.Equal(got, slices.Delete(numbers(1000), 500, 501)) {
-		t.Errorf("%d records, or out of order", len(got))
-	}
-}
-
-// The limit is lowered while the producer goes on in the belief of the old one:
-// its batches are refused as a whole, and each record is small enough.
-func TestBatchesTooLargeAreSplit(t *testing.T) {
-	addr := testenv.Kafka(t).Addr
-	k, topic := open(t, addr), topicName(t)
-	prepare(t, k, producer.TopicSpec{Name: topic, Partitions: 1, Replicas: 1, Config: map[string]string{"compression.type": "producer"}})
+func admin(t *testing.T, addr string) *kadm.Client {
+	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
-	limit := "1000"
-	if _, err := kadm.NewClient(client).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "max.message.bytes", Value: &limit}}, topic); err != nil {
+	t.Cleanup(client.Close)
+	return kadm.NewClient(client)
+}
+
+func setConfig(t *testing.T, addr, topic, name, value string) {
+	t.Helper()
+	if _, err := admin(t, addr).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: name, Value: &value}}, topic); err != nil {
 		t.Fatal(err)
 	}
-	s := sending{k: k}
-	for i := range 10 {
-		s.send(numbered(topic, i*200, 200)...)
-	}
-	s.wait(t)
-	for _, c := range s.chunks {
-		for i, r := range c.Records {
-			if r.Err != nil {
-				t.Fatalf("record %d: %v", i, r.Err)
-			}
+}
+
+func TestBundlesInOrder(t *testing.T) {
+	eachBroker(t, func(t *testing.T, addr string) {
+		s := newSender(t, addr, topicName(t), newMemoryLog()).open()
+		if got := s.prepare(producer.TopicSpec{Partitions: 3}); got.Partitions != 3 || got.RecordBytesMax < 1<<20 {
+			t.Errorf("topic %+v", got)
 		}
-	}
-	if got := read(t, addr, topic); !slices.Equal(got, numbers(2000)) {
-		t.Errorf("%d records, or out of order", len(got))
-	}
+		if got := s.prepare(producer.TopicSpec{Partitions: 8}); got.Partitions != 3 {
+			t.Errorf("an existing topic: %+v", got)
+		}
+		s.sendNumbers(0, 20_000, 100)
+		s.wait()
+		s.wants(addr, numbers(0, 20_000))
+	})
+}
+
+func TestRefusedRecordsDoNotTakeOthersDown(t *testing.T) {
+	eachBroker(t, func(t *testing.T, addr string) {
+		s := newSender(t, addr, topicName(t), newMemoryLog()).open()
+		// A compacted topic refuses records without a key, whole batches of them.
+		s.prepare(producer.TopicSpec{Config: map[string]string{"cleanup.policy": "compact"}})
+		bad := map[int]bool{0: true, 41: true, 42: true, 777: true, 999: true}
+		var want, refused []string
+		for at := 0; at < 1000; at += 100 {
+			var values []string
+			for i := at; i < at+100; i++ {
+				v := fmt.Sprintf("k%06d", i)
+				if bad[i] {
+					v = fmt.Sprintf("x%06d", i)
+					refused = append(refused, v)
+				} else {
+					want = append(want, v)
+				}
+				values = append(values, v)
+			}
+			s.send(values...)
+		}
+		s.wait()
+		if !slices.Equal(s.refused, refused) {
+			t.Errorf("refused %q", s.refused)
+		}
+		s.wants(addr, want)
+	})
+}
+
+func TestTooLargeRecord(t *testing.T) {
+	eachBroker(t, func(t *testing.T, addr string) {
+		s := newSender(t, addr, topicName(t), newMemoryLog()).open()
+		if got := s.prepare(producer.TopicSpec{Config: map[string]string{"max.message.bytes": "2000", "compression.type": "producer"}}); got.RecordBytesMax != 2000 {
+			t.Errorf("topic %+v", got)
+		}
+		values := numbers(0, 1000)
+		var long strings.Builder
+		for i := range 1000 {
+			fmt.Fprintf(&long, "%x", i*i*7919)
+		}
+		values[500] = long.String()
+		s.send(values...)
+		s.sendNumbers(1000, 2000, 100)
+		s.wait()
+		if !slices.Equal(s.refused, []string{long.String()}) {
+			t.Errorf("%d refused", len(s.refused))
+		}
+		s.wants(addr, slices.Delete(numbers(0, 2000), 500, 501))
+	})
+}
+
+func TestTopicDeletedAndMadeAgain(t *testing.T) {
+	eachBroker(t, func(t *testing.T, addr string) {
+		s := newSender(t, addr, topicName(t), newMemoryLog()).open()
+		s.prepare(producer.TopicSpec{})
+		s.sendNumbers(0, 10, 10)
+		s.wait()
+		adm := admin(t, addr)
+		if _, err := adm.DeleteTopics(t.Context(), s.topic); err != nil {
+			t.Fatal(err)
+		}
+		for gone := false; !gone; { // the deletion takes a moment to be seen
+			topics, err := adm.ListTopics(t.Context(), s.topic)
+			if err != nil {
+				t.Fatal(err)
+			}
+			gone = topics[s.topic].Err != nil
+		}
+		s.send(numbers(10, 20)...)
+		s.send(numbers(20, 30)...)
+		s.prepare(producer.TopicSpec{})
+		s.wait()
+		s.wants(addr, numbers(10, 30))
+	})
 }
 
 func TestBrokerKilledAndBack(t *testing.T) {
 	server := testenv.StartKafka(t, testenv.KafkaConfig{})
-	k, topic := open(t, server.Addr), topicName(t)
-	prepare(t, k, producer.TopicSpec{Name: topic, Partitions: 1, Replicas: 1})
-	s := sending{k: k}
-	for i := range 200 {
-		s.send(numbered(topic, i*50, 50)...)
-		if i == 100 {
-			server.Kill()
-		}
-	}
+	s := newSender(t, server.Addr, topicName(t), newMemoryLog()).open()
+	s.prepare(producer.TopicSpec{})
+	s.sendNumbers(0, 5000, 50)
+	server.Kill()
+	s.sendNumbers(5000, 10_000, 50)
 	server.Restart(t)
-	s.wait(t)
-	if got := read(t, server.Addr, topic); !slices.Equal(got, numbers(10_000)) {
-		t.Errorf("%d records, or out of order", len(got))
-	}
-}
-
-func TestTopicDeletedAndMadeAgain(t *testing.T) {
-	addr := testenv.Kafka(t).Addr
-	k, topic := open(t, addr), topicName(t)
-	spec := producer.TopicSpec{Name: topic, Partitions: 1, Replicas: 1}
-	prepare(t, k, spec)
-	s := sending{k: k}
-	s.send(numbered(topic, 0, 10)...)
-	s.wait(t)
-	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	admin := kadm.NewClient(client)
-	if _, err := admin.DeleteTopics(t.Context(), topic); err != nil {
-		t.Fatal(err)
-	}
-	for gone := false; !gone; { // the deletion takes a moment to be seen
-		topics, err := admin.ListTopics(t.Context(), topic)
-		if err != nil {
-			t.Fatal(err)
-		}
-		gone = topics[topic].Err != nil
-	}
-	s.send(numbered(topic, 10, 10)...)
-	s.send(numbered(topic, 20, 10)...)
-	prepare(t, k, spec)
-	s.wait(t)
-	if got := read(t, addr, topic); !slices.Equal(got, numbers(30)[10:]) {
-		t.Errorf("got %q", got)
-	}
+	s.wait()
+	s.wants(server.Addr, numbers(0, 10_000))
 }
 
 func TestDownBrokerIsAnError(t *testing.T) {
-	k := open(t, "127.0.0.1:1")
+	s := newSender(t, "127.0.0.1:1", "x", newMemoryLog()).open()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := k.Prepare(ctx, producer.TopicSpec{Name: "x"}); err == nil {
+	if _, err := s.k.Prepare(ctx, producer.TopicSpec{Name: "x"}); err == nil {
 		t.Error("no error")
 	} else {
 		t.Log(err)

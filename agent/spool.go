@@ -1,0 +1,355 @@
+package agent
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-io/sluice/agent/journal"
+	"github.com/sluice-io/sluice/agent/producer"
+	"github.com/sluice-io/sluice/agent/tail"
+	"github.com/sluice-io/sluice/internal/connect"
+	"github.com/sluice-io/sluice/pipelines"
+)
+
+// journalsDir is where in the state directory the journals are, one for each pipeline.
+const journalsDir = "journal"
+
+// inputFile is the input that ranges in the journal name.
+const inputFile = "file"
+
+// kept is a runner's side of its journal.
+type kept struct {
+	journal *journal.Journal // nil when there is none: another destination than Kafka
+	// stored says that a checkpoint knows the pipeline: only then may the journal, which relies on one, be written to.
+	stored atomic.Bool
+	save   func() // asks for a checkpoint soon
+
+	mu       sync.Mutex
+	previous uint64 // guarded by mu: what the last stored checkpoint named
+	at       int64  // guarded by mu: bytes of the journal then
+	limit    int64
+}
+
+// checkpointEvery is the part of a journal's limit after whose writing a checkpoint is due: two of them let go of segments.
+const checkpointEvery = 8
+
+// grown asks for a checkpoint when much was written since the last one.
+func (k *kept) grown() {
+	if k.journal == nil {
+		return
+	}
+	bytes, _ := k.journal.Bytes()
+	k.mu.Lock()
+	due := bytes-k.at > k.limit/checkpointEvery
+	k.mu.Unlock()
+	if due && k.save != nil {
+		k.save()
+	}
+}
+
+// checkpointed lets go of segments that neither the stored checkpoint nor the one before it need.
+func (k *kept) checkpointed(names uint64) error {
+	k.stored.Store(true)
+	if k.journal == nil {
+		return nil
+	}
+	k.mu.Lock()
+	keep := k.previous
+	k.previous = names
+	k.mu.Unlock()
+	err := k.journal.Release(keep)
+	bytes, _ := k.journal.Bytes()
+	k.mu.Lock()
+	k.at = bytes
+	k.mu.Unlock()
+	return err
+}
+
+func (k *kept) close() error {
+	if k.journal == nil {
+		return nil
+	}
+	return k.journal.Close()
+}
+
+func (k *kept) size() (bytes, batches int64) {
+	if k.journal == nil {
+		return 0, 0
+	}
+	b, n := k.journal.Bytes()
+	return b, int64(n)
+}
+
+// keepFromLocked is the sequence of the first journal entry that a checkpoint of now does not cover. It needs runner.mu.
+func (r *runner) keepFromLocked() uint64 {
+	from := r.journalled
+	for sequence := range r.unsettled {
+		from = min(from, sequence)
+	}
+	return from
+}
+
+// destination makes the destination of a pipeline, and brings the positions in line with its journal.
+func (a *Agent) destination(r *runner, s savedPipeline) error {
+	var err error
+	if a.cfg.Destination != nil {
+		r.kept.stored.Store(true)
+		r.dest, err = a.cfg.Destination(r.pipe, r.owner(), r.memoryPool)
+		return err
+	}
+	opts, err := connect.Brokers(r.pipe.Brokers, a.cfg.Brokers)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(a.cfg.StateDir, journalsDir, r.pipe.Name)
+	j, loaded, err := journal.Open(r.log, dir, journal.Config{
+		FS: a.cfg.JournalFS, BytesMax: a.cfg.JournalBytesMax, Sync: a.cfg.JournalSync, From: s.Journal,
+	})
+	if err != nil {
+		return err
+	}
+	r.kept.journal, r.kept.limit = j, a.cfg.JournalBytesMax
+	r.journalled = j.Next()
+	bundles, floors := r.recover(loaded)
+	r.dest, err = producer.NewKafka(r.log, &spool{journal: j}, bundles, floors, producer.KafkaConfig{
+		ClientID: "sluice-agent", Client: opts, InFlightMax: r.pipe.Topic.MaxInFlight, Unknown: onUnknown(r.pipe.Topic.OnUnknown),
+		OnError:        func(error) { r.produceErrors.Add(1) },
+		RecordBytesMax: r.pipe.Collect.File.LineBytesMax + recordOverheadBytes,
+		Memory:         r.memoryPool, Owner: r.owner(),
+	})
+	return err
+}
+
+func onUnknown(p pipelines.OnUnknown) producer.OnUnknown {
+	if p == pipelines.OnUnknownHold {
+		return producer.Hold
+	}
+	return producer.Resend
+}
+
+// recover takes what a journal holds: ranges move the positions, and unsettled batches are the destination's to settle.
+func (r *runner) recover(loaded *journal.Loaded) (bundles []*producer.Bundle, floors []producer.Floor) {
+	r.replayAll(loaded.Moves)
+	for _, b := range loaded.Unsettled {
+		n := len(bundles)
+		if n == 0 || bundles[n-1].Batches[0].ID.Entry != b.ID.Entry {
+			bundles = append(bundles, &producer.Bundle{Done: r.recovered(b.ID.Entry)})
+			n++
+		}
+		bundles[n-1].Batches = append(bundles[n-1].Batches, recoveredBatch(b))
+		lines := Count{Lines: b.Lines, Bytes: b.SourceBytes}
+		r.account.Read.add(lines)
+		r.account.InFlight.add(lines)
+		r.account.Recovered.add(lines)
+	}
+	for _, f := range loaded.Floors {
+		floors = append(floors, producer.Floor{Topic: producer.TopicID(f.TopicID), Partition: f.Partition, Offset: f.Offset})
+	}
+	r.sayRecovered(loaded)
+	return bundles, floors
+}
+
+func (r *runner) sayRecovered(loaded *journal.Loaded) {
+	if loaded.LostSegments > 0 {
+		r.log.Warn("the journal has a hole, after a power cut; what follows it was dropped, and is read from the files again: lines may come twice", "segments", loaded.LostSegments)
+	}
+	if n := len(loaded.Unsettled); n > 0 {
+		r.log.Info("batches in the journal are settled first", "batches", n, "lines", r.account.Recovered.Lines)
+	}
+	if loaded.TornBytes > 0 {
+		r.log.Info("the journal ended within an entry, which was not sent and is read from the files again", "bytes", loaded.TornBytes)
+	}
+}
+
+// recovered returns what is to be done when all batches of an entry of an earlier run are settled.
+func (r *runner) recovered(entry uint64) func() {
+	r.unsettled[entry] = true
+	return func() {
+		r.mu.Lock()
+		delete(r.unsettled, entry)
+		r.dirty = true
+		r.finishLocked()
+		r.mu.Unlock()
+		r.nudge()
+	}
+}
+
+// replayAll moves the positions over what the journal holds beyond the checkpoint. Contents that were read since then may be gone, and
+// copies of them be there that waited to be told from other files: they are remembered as the checkpoint does with those.
+func (r *runner) replayAll(moves []journal.Range) {
+	var moved []*track
+	for i := range moves {
+		if t := r.replay(&moves[i]); t != nil && !slices.Contains(moved[max(len(moved)-orphansMax/2, 0):], t) {
+			moved = append(moved, t)
+		}
+	}
+	for _, t := range moved[max(len(moved)-orphansMax/2, 0):] {
+		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, since: r.cfg.Now()})
+	}
+}
+
+// replay moves a position over a range that lies in the journal, and returns what it moved.
+func (r *runner) replay(m *journal.Range) *track {
+	if m.Input != inputFile {
+		return nil
+	}
+	id := tail.ID{Dev: m.Dev, Ino: m.Ino}
+	end := tail.Position{Offset: m.To, Skip: m.Skip, Head: tail.Sum{Len: int(m.Head.Len), Hash: m.Head.Hash}, Tail: tail.Sum{Len: int(m.Tail.Len), Hash: m.Tail.Hash}}
+	t := r.tracks[id]
+	switch {
+	case t == nil:
+		t = &track{id: id, born: m.Born, generation: m.Generation, path: m.Path, seen: time.Unix(m.Seen, 0), acked: end}
+		r.tracks[id] = t
+	case m.Generation > t.generation || m.Born != t.born:
+		r.outlived(t)
+		t.born, t.generation, t.path, t.seen, t.acked = m.Born, m.Generation, m.Path, time.Unix(m.Seen, 0), end
+	case m.Generation < t.generation && m.Born == t.born:
+		r.outlivedTo(m, end)
+		return nil
+	case m.Generation < t.generation || m.To <= t.acked.Offset: // the checkpoint has it
+		return nil
+	case m.From > t.acked.Offset:
+		r.log.Warn("the journal goes on after a gap in a file; what lies between is read again, and what follows too", "path", m.Path, "from", m.From, "position", t.acked.Offset)
+		return nil
+	default:
+		t.acked = end
+	}
+	r.dirty = true
+	return t
+}
+
+// outlived remembers the content of a file that holds another one since: a copy of it may turn up.
+func (r *runner) outlived(t *track) {
+	if t.acked.Offset > 0 {
+		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, since: t.seen})
+	}
+}
+
+// outlivedTo moves how far a content was read that its file held no more when the checkpoint was taken.
+func (r *runner) outlivedTo(m *journal.Range, end tail.Position) {
+	for i := range r.orphans {
+		if o := &r.orphans[i]; o.track == nil && o.names[0] == m.Path && m.From > 0 && o.place.Offset == m.From {
+			o.place, o.acked = end, end
+			return
+		}
+	}
+	r.orphans = append(r.orphans, orphan{place: end, acked: end, names: [2]string{m.Path, m.Path}, since: time.Unix(m.Seen, 0)})
+}
+
+func recoveredBatch(b *journal.Batch) *producer.Batch {
+	return &producer.Batch{
+		ID: producer.ID(b.ID), Topic: b.Topic, Partition: b.Partition, Lines: b.Lines, SourceBytes: b.SourceBytes, Class: producer.Class(b.Class),
+		Cluster: b.Cluster, TopicID: producer.TopicID(b.TopicID), Producer: b.Producer, Epoch: b.Epoch, BaseSequence: b.BaseSequence,
+		Records: b.Records, Size: b.Size,
+	}
+}
+
+// spool is the journal as the destination's log.
+type spool struct{ journal *journal.Journal }
+
+// Write implements producer.Log.
+func (s *spool) Write(bundles []*producer.Bundle) (uint64, error) {
+	entries := make([]journal.Entry, len(bundles))
+	for i, b := range bundles {
+		entries[i].Bundle = &journal.Bundle{Ranges: rangesOf(b), Batches: journalBatches(b.Batches)}
+	}
+	first, err := s.journal.Append(entries...)
+	if err != nil {
+		return 0, err
+	}
+	for i, b := range bundles {
+		giveIDs(b.Batches, entries[i].Bundle.Batches)
+	}
+	return first, nil
+}
+
+func giveIDs(batches []*producer.Batch, written []*journal.Batch) {
+	for i, b := range batches {
+		b.ID = producer.ID(written[i].ID)
+	}
+}
+
+func journalBatches(batches []*producer.Batch) []*journal.Batch {
+	out := make([]*journal.Batch, len(batches))
+	for i, b := range batches {
+		out[i] = &journal.Batch{Cluster: b.Cluster, TopicID: journal.TopicID(b.TopicID), Topic: b.Topic, Partition: b.Partition,
+			Lines: b.Lines, SourceBytes: b.SourceBytes, Class: uint8(b.Class), Data: b.Data}
+	}
+	return out
+}
+
+// rangesOf are the pieces of files that a bundle covers. Runs of one file are one range.
+func rangesOf(b *producer.Bundle) (out []journal.Range) {
+	p, ok := b.Ranges.(*parcel)
+	if !ok {
+		return nil
+	}
+	for i := range p.pieces {
+		x := &p.pieces[i]
+		end := &x.end
+		r := journal.Range{
+			Input: inputFile, Path: x.track.path, Dev: x.track.id.Dev, Ino: x.track.id.Ino, Born: x.track.born, Generation: x.generation,
+			From: x.from, To: end.Offset, Skip: end.Skip, Seen: x.seen.Unix(),
+			Head: journal.Sum{Len: uint32(end.Head.Len), Hash: end.Head.Hash}, Tail: journal.Sum{Len: uint32(end.Tail.Len), Hash: end.Tail.Hash},
+		}
+		if n := len(out); n > 0 && continues(&out[n-1], &r) {
+			r.From = out[n-1].From
+			out[n-1] = r
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func continues(a, b *journal.Range) bool {
+	return a.Dev == b.Dev && a.Ino == b.Ino && a.Born == b.Born && a.Generation == b.Generation && a.To == b.From
+}
+
+// Replace implements producer.Log.
+func (s *spool) Replace(olds []producer.ID, news []*producer.Batch) error {
+	b := &journal.Bundle{Batches: journalBatches(news)}
+	for _, id := range olds {
+		b.Replaces = append(b.Replaces, journal.ID(id))
+	}
+	if _, err := s.journal.Append(journal.Entry{Bundle: b}); err != nil {
+		return err
+	}
+	giveIDs(news, b.Batches)
+	return nil
+}
+
+// Acknowledge implements producer.Log.
+func (s *spool) Acknowledge(acks []producer.Ack) error {
+	entries := make([]journal.Entry, len(acks))
+	for i, a := range acks {
+		b := a.Last
+		ack := &journal.Ack{TopicID: journal.TopicID(b.TopicID), Partition: b.Partition, Producer: b.Producer, Epoch: b.Epoch,
+			LastSequence: b.LastSequence(), BaseOffset: a.Base, NextOffset: a.Next}
+		for _, id := range a.IDs {
+			ack.IDs = append(ack.IDs, journal.ID(id))
+		}
+		entries[i].Ack = ack
+	}
+	_, err := s.journal.Append(entries...)
+	return err
+}
+
+// Floor implements producer.Log.
+func (s *spool) Floor(topic producer.TopicID, partition int32, offset int64) error {
+	_, err := s.journal.Append(journal.Entry{Floors: []journal.Floor{{TopicID: journal.TopicID(topic), Partition: partition, Offset: offset}}})
+	return err
+}
+
+// Read implements producer.Log.
+func (s *spool) Read(id producer.ID) ([]byte, error) {
+	data, err := s.journal.Read(journal.ID(id), nil)
+	if err != nil {
+		return nil, fmt.Errorf("read the journal: %w", err)
+	}
+	return data, nil
+}
