@@ -36,8 +36,8 @@
 //
 // A journal is only appended to, and each start begins a new segment. An entry counts when its length fits, its CRC is right and its
 // sequence is due. The first that does not ends its segment. A segment also ends where the next one begins: entries with the sequence of
-// its first entry or a later one were written by a call that failed, and are void. When the next segment begins later than that, entries
-// between are lost (a power cut): everything from there on is dropped and told, since what follows a hole would move positions over it.
+// its first entry or a later one were written by a call that failed, and are void. When the next segment begins later than that, or the
+// first one later than the snapshot, entries between are lost (a power cut): everything from there on is dropped and told, since what follows a hole would move positions over it.
 // What was dropped is read from its source again: after a power cut lines may be doubled, never lost.
 //
 // A batch is unsettled until an acknowledgement, a settled entry or a bundle that replaces it names its ID. A floor is the offset of a

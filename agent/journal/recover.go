@@ -55,7 +55,7 @@ func (j *Journal) recover() (*Loaded, error) {
 	}
 	loaded := &Loaded{}
 	replay := replay{loaded: loaded, batches: map[ID]*Batch{}, from: j.cfg.From}
-	due := uint64(0) // sequence of the next entry; 0: any
+	due := uint64(0) // sequence of the next entry; 0: of the first there is
 	for i := range segments {
 		s := &segments[i]
 		j.number = s.number + 1
@@ -68,7 +68,7 @@ func (j *Journal) recover() (*Loaded, error) {
 			s.first = due
 			continue
 		}
-		if due != 0 && s.first > due {
+		if s.first > max(due, j.cfg.From, 1) || due != 0 && s.first > due {
 			if err := j.drop(segments[i:], loaded); err != nil {
 				return nil, err
 			}

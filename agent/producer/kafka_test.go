@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,18 +23,26 @@ import (
 	"github.com/sluice-io/sluice/internal/testenv"
 )
 
-const patience = 60 * time.Second
+const patience = 30 * time.Second
 
 // eachBroker runs a test against a real Apache Kafka and against ours.
 func eachBroker(t *testing.T, run func(t *testing.T, addr string)) {
 	t.Run("kafka", func(t *testing.T) { run(t, testenv.Kafka(t).Addr) })
-	t.Run("sluice", func(t *testing.T) { run(t, startSluice(t)) })
+	t.Run("sluice", func(t *testing.T) { run(t, startSluice(t, nil)) })
 }
 
-func startSluice(t *testing.T) string {
+func startSluice(t *testing.T, config map[string]string) string {
 	addr := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	var text strings.Builder
+	for name, value := range config {
+		fmt.Fprintf(&text, "%s: %s\n", name, value)
+	}
+	file := filepath.Join(t.TempDir(), "broker.yaml")
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	testenv.Start(t, testenv.Command{Name: "broker", Path: testenv.Sluice(t),
-		Args:  []string{"broker", "--data", t.TempDir(), "--listen", addr, "--metrics", ""},
+		Args:  []string{"broker", "--config", file, "--data", t.TempDir(), "--listen", addr, "--metrics", ""},
 		Ready: func(ctx context.Context) error { return testenv.PingKafka(ctx, addr) }})
 	return addr
 }
@@ -297,6 +307,8 @@ func (s *sender) until(what string, ok func() bool) {
 	s.t.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
+	look := time.NewTicker(5 * time.Millisecond) // for what the log and the wire do
+	defer look.Stop()
 	for {
 		s.mu.Lock()
 		done := ok()
@@ -306,6 +318,7 @@ func (s *sender) until(what string, ok func() bool) {
 		}
 		select {
 		case <-s.changed:
+		case <-look.C:
 		case <-deadline.C:
 			s.mu.Lock()
 			defer s.mu.Unlock()

@@ -246,7 +246,7 @@ func (l *lane) described(last int32, now time.Time) (acked []*Batch, unknown err
 		distance -= int64(b.Records)
 		have++
 	}
-	if distance != 0 {
+	if distance != 0 && have < len(group) {
 		return nil, fmt.Errorf("the broker has sequence %d of producer %d, which ends no batch that was sent", last, group[0].Producer)
 	}
 	l.trusted, l.acked = group[0].identity(), now
@@ -258,8 +258,8 @@ func (l *lane) described(last int32, now time.Time) (acked []*Batch, unknown err
 		}
 		f.doubt = f.doubt && i < have
 	}
-	if have > 0 && group[have-1].flight.refusal != nil {
-		// Refused now, and stored before: its answer would be the same again.
+	if have > 0 && (group[have-1].flight.refusal != nil || group[have-1].flight.sequence > 0) {
+		// Stored, and refused when it was sent again, or too long ago for the broker to know its repeat: its answer would be the same again.
 		acked = l.confirmed(group[have-1], now)
 	}
 	return acked, nil
