@@ -36,7 +36,8 @@ type Config struct {
 
 // Loaded is what a journal held when it was opened.
 type Loaded struct {
-	// Unsettled are the batches to care for, in the order they were written, without their bytes.
+	// Unsettled are the batches to care for, without their bytes; in the order they were written, but for those that replace others,
+	// which stand in the place of the first of these.
 	Unsettled []*Batch
 	// Moves are the ranges of bundles that the snapshot does not contain, in order.
 	Moves []Range
@@ -112,6 +113,9 @@ func Open(log *slog.Logger, dir string, cfg Config) (*Journal, *Loaded, error) {
 	j := &Journal{log: log, cfg: cfg, dir: dir, next: 1, number: 1, where: map[ID]place{}, floors: map[partition]floor{}}
 	if err := cfg.FS.MkdirAll(dir); err != nil {
 		return nil, nil, fmt.Errorf("make the journal's directory: %w", err)
+	}
+	if err := j.syncDir(filepath.Dir(dir)); err != nil {
+		return nil, nil, fmt.Errorf("make the journal's directory durable: %w", err)
 	}
 	loaded, err := j.recover()
 	if err == nil {
@@ -193,7 +197,7 @@ func (j *Journal) sync(seg *segment) error {
 	if seg.named {
 		return nil
 	}
-	if err := j.syncDir(); err != nil {
+	if err := j.syncDir(j.dir); err != nil {
 		return err
 	}
 	seg.named = true

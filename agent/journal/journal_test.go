@@ -147,7 +147,7 @@ func piece(path string, from, to int64) Range {
 func mustOpen(t testing.TB, fs FS, cfg Config) (*Journal, *Loaded) {
 	t.Helper()
 	cfg.FS = fs
-	j, loaded, err := Open(quiet(), "journal", cfg)
+	j, loaded, err := Open(quiet(), "/journal", cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,10 +228,10 @@ func TestTornAtEveryByte(t *testing.T) {
 	}
 	for cut := range len(whole) {
 		fs := newMemFS()
-		if err := fs.MkdirAll("journal"); err != nil {
+		if err := fs.MkdirAll("/journal"); err != nil {
 			t.Fatal(err)
 		}
-		f, err := fs.Create("journal/" + segmentName(1))
+		f, err := fs.Create("/journal/" + segmentName(1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -339,7 +339,7 @@ func TestRelease(t *testing.T) {
 		mustAppend(t, j, Entry{Bundle: &Bundle{Batches: batches[i:]}})
 	}
 	files := func() int {
-		names, err := fs.List("journal")
+		names, err := fs.List("/journal")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -362,7 +362,7 @@ func TestRelease(t *testing.T) {
 // goes on. With Sync it is all of it.
 func TestPowerCuts(t *testing.T) {
 	for _, sync := range []bool{false, true} {
-		for seed := range uint64(300) {
+		for seed := range uint64(100) {
 			powerCuts(t, seed, sync)
 		}
 	}

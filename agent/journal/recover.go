@@ -239,11 +239,7 @@ func (r *replay) apply(seq uint64, e *Entry) {
 		if seq >= r.from {
 			r.loaded.Moves = append(r.loaded.Moves, e.Bundle.Ranges...)
 		}
-		for _, x := range e.Bundle.Batches {
-			x.Data = nil
-			r.batches[x.ID] = x
-			r.list = append(r.list, x)
-		}
+		r.insert(e.Bundle)
 		r.settle(e.Bundle.Replaces)
 	case e.Ack != nil:
 		r.settle(e.Ack.IDs)
@@ -252,13 +248,28 @@ func (r *replay) apply(seq uint64, e *Entry) {
 	}
 }
 
+// insert adds the batches of a bundle: at the end, or where those stand that they replace, for a partition's batches go in order.
+func (r *replay) insert(b *Bundle) {
+	for _, x := range b.Batches {
+		x.Data = nil
+		r.batches[x.ID] = x
+	}
+	at := len(r.list)
+	if len(b.Replaces) > 0 {
+		if i := slices.IndexFunc(r.list, func(x *Batch) bool { return slices.Contains(b.Replaces, x.ID) }); i >= 0 {
+			at = i
+		}
+	}
+	r.list = slices.Insert(r.list, at, b.Batches...)
+}
+
 func (r *replay) settle(ids []ID) {
 	for _, id := range ids {
 		delete(r.batches, id)
 	}
 }
 
-// order returns the unsettled batches as they were written.
+// order returns the unsettled batches, those of a partition in their order.
 func (r *replay) order() []*Batch {
 	return slices.DeleteFunc(r.list, func(b *Batch) bool { return r.batches[b.ID] == nil })
 }
@@ -328,13 +339,13 @@ func (j *Journal) syncAll() error {
 			return fmt.Errorf("sync segment %s: %w", s.name, err)
 		}
 	}
-	return j.syncDir()
+	return j.syncDir(j.dir)
 }
 
-func (j *Journal) syncDir() error {
-	d, err := j.cfg.FS.Open(j.dir)
+func (j *Journal) syncDir(dir string) error {
+	d, err := j.cfg.FS.Open(dir)
 	if err != nil {
-		return fmt.Errorf("open the directory: %w", err)
+		return fmt.Errorf("open directory %s: %w", dir, err)
 	}
 	if err := errors.Join(d.Sync(), d.Close()); err != nil {
 		return fmt.Errorf("sync the directory: %w", err)

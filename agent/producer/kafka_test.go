@@ -66,13 +66,13 @@ func newMemoryLog() *memoryLog {
 	return &memoryLog{next: 1, batches: map[producer.ID]*producer.Batch{}, floors: map[string]producer.Floor{}}
 }
 
-func (m *memoryLog) put(batches []*producer.Batch) {
+func (m *memoryLog) put(at int, batches []*producer.Batch) {
 	for i, b := range batches {
 		b.ID = producer.ID{Entry: m.next, Index: uint32(i)}
 		kept := producer.Batch{ID: b.ID, Topic: b.Topic, Partition: b.Partition, Data: slices.Clone(b.Data), Lines: b.Lines, Cluster: b.Cluster,
 			TopicID: b.TopicID, Producer: b.Producer, Epoch: b.Epoch, BaseSequence: b.BaseSequence, Records: b.Records, Size: b.Size}
 		m.batches[b.ID] = &kept
-		m.order = append(m.order, b.ID)
+		m.order = slices.Insert(m.order, at+i, b.ID)
 	}
 	m.next++
 	m.writes++
@@ -86,7 +86,7 @@ func (m *memoryLog) Write(bundles []*producer.Bundle) (uint64, error) {
 	}
 	first := m.next
 	for _, b := range bundles {
-		m.put(b.Batches)
+		m.put(len(m.order), b.Batches)
 	}
 	return first, nil
 }
@@ -97,10 +97,11 @@ func (m *memoryLog) Replace(olds []producer.ID, news []*producer.Batch) error {
 	if m.fail != nil {
 		return m.fail
 	}
+	at := slices.Index(m.order, olds[0])
 	for _, id := range olds {
 		delete(m.batches, id)
 	}
-	m.put(news)
+	m.put(at, news)
 	return nil
 }
 

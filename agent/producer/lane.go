@@ -239,15 +239,15 @@ func (l *lane) described(last int32, now time.Time) (acked []*Batch, unknown err
 		return nil, nil
 	}
 	have := 0
-	for _, b := range group {
-		if distance < int64(b.Records) {
+	for _, b := range group { // between two of them may lie one that is acknowledged
+		from := (int64(b.BaseSequence) - int64(group[0].BaseSequence)) & (1<<31 - 1)
+		if distance > from && distance < from+int64(b.Records) {
+			return nil, fmt.Errorf("the broker has sequence %d of producer %d, which ends no batch that was sent", last, group[0].Producer)
+		}
+		if distance <= from {
 			break
 		}
-		distance -= int64(b.Records)
 		have++
-	}
-	if distance != 0 && have < len(group) {
-		return nil, fmt.Errorf("the broker has sequence %d of producer %d, which ends no batch that was sent", last, group[0].Producer)
 	}
 	l.trusted, l.acked = group[0].identity(), now
 	for i, b := range group {
