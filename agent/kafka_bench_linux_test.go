@@ -41,7 +41,7 @@ func BenchmarkAgentToBroker(b *testing.B) {
 	for _, broker := range brokersToMeasure {
 		b.Run(broker.name, func(b *testing.B) {
 			addr := broker.start(b)
-			for _, compression := range []string{"none", "snappy", "zstd"} {
+			for _, compression := range []string{"none", "snappy", "lz4", "zstd", "auto"} {
 				b.Run(compression, func(b *testing.B) { benchmarkToBroker(b, addr, compression) })
 			}
 		})
