@@ -33,7 +33,7 @@ func (a assignment) name() commitlog.TopicPartition {
 }
 
 // apply follows the cluster: it opens, leads, reconfigures and deletes this
-// broker's partitions as the image has changed. It runs under the controller's
+// broker's partitions as the image has changed. It runs under the metadata's
 // lock, so one at a time.
 func (b *Broker) apply(old, new *cluster.Image) {
 	b.groups.SetImage(new) // before a group is led here: it decides on the topics that it knows
@@ -301,7 +301,7 @@ func (b *Broker) retryOffline() {
 	if len(again) == 0 {
 		return
 	}
-	b.controller.View(func(im *cluster.Image) {
+	b.metadata.View(func(im *cluster.Image) {
 		// The topic may have been deleted since.
 		again = slices.DeleteFunc(again, func(a assignment) bool { return im.TopicByID(a.topic.ID) == nil })
 		b.openMissing(again)
@@ -311,7 +311,7 @@ func (b *Broker) retryOffline() {
 
 // recoveryReport sums up what opening the logs found.
 type recoveryReport struct {
-	logs, unclean, cutBytes, checkedBytes, indexes atomic.Int64
+	logs, unclean, cutBytes, segments, checkedBytes, indexes atomic.Int64
 }
 
 func (r *recoveryReport) add(rec commitlog.Recovery) {
@@ -320,6 +320,7 @@ func (r *recoveryReport) add(rec commitlog.Recovery) {
 		r.unclean.Add(1)
 	}
 	r.cutBytes.Add(rec.CutBytes)
+	r.segments.Add(int64(rec.SegmentsChecked))
 	r.checkedBytes.Add(rec.BytesChecked)
 	r.indexes.Add(int64(rec.IndexesRebuilt))
 }
@@ -329,6 +330,6 @@ func (r *recoveryReport) log(log *slog.Logger, clean bool, took time.Duration) {
 		return
 	}
 	log.Info("logs opened", "logs", r.logs.Load(), "clean_stop", clean, "recovered", r.unclean.Load(),
-		"checked_bytes", r.checkedBytes.Load(), "cut_bytes", r.cutBytes.Load(),
+		"checked_segments", r.segments.Load(), "checked_bytes", r.checkedBytes.Load(), "cut_bytes", r.cutBytes.Load(),
 		"indexes_rebuilt", r.indexes.Load(), "took", took.Round(time.Millisecond))
 }

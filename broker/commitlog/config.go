@@ -124,8 +124,8 @@ type OpenOptions struct {
 type Recovery struct {
 	// Clean says that nothing was scanned.
 	Clean bool
-	// SegmentsChecked, BatchesChecked and BytesChecked were read and passed, in
-	// full or from the recovery point on.
+	// SegmentsChecked, BatchesChecked and BytesChecked are what lay past the
+	// recovery point and was read.
 	SegmentsChecked int
 	BatchesChecked  int64
 	BytesChecked    int64
