@@ -140,7 +140,7 @@ func (cfg ClusterConfig) newNode(t testing.TB, cluster string, id int32) *Node {
 	t.Helper()
 	network := cfg.Network
 	if network == nil {
-		network = &Network{Test: &Host{IP: "127.0.0.1"}}
+		network = &Network{Test: loopback}
 	}
 	dir := t.TempDir()
 	n := &Node{ID: id, Host: network.Host(t, fmt.Sprintf("%s-%d", cluster, id)), DataDir: filepath.Join(dir, "data"), logs: dir}

@@ -40,6 +40,9 @@ type Host struct {
 	holder *Process // of its namespaces; nil: the test's own
 }
 
+// loopback is the test's own host, for servers that nothing is cut from.
+var loopback = &Host{Name: "loopback", IP: "127.0.0.1"}
+
 const (
 	// Addresses meant for benchmarks of networks (RFC 2544), of which no machine
 	// has one: 198.18.NUMBER.0/24 is the link of one Network.
@@ -58,7 +61,7 @@ func NewNetwork(t testing.TB) *Network {
 	n := &Network{logs: t.TempDir()}
 	if err := n.makeBridge(t.Context()); err != nil {
 		t.Logf("without network namespaces nothing can be cut: %v", err)
-		n.Test = &Host{Name: "test", IP: "127.0.0.1", net: n}
+		n.Test = loopback
 		return n
 	}
 	t.Cleanup(n.end)
@@ -133,7 +136,7 @@ func (h *Host) addresses() []string {
 func (n *Network) Host(t testing.TB, name string) *Host {
 	t.Helper()
 	if !n.CanCut() {
-		return &Host{Name: name, IP: n.Test.IP, net: n}
+		return &Host{Name: name, IP: loopback.IP, net: n}
 	}
 	h := &Host{Name: name, net: n, device: hostDevice}
 	h.address(len(n.hosts) + 1)

@@ -53,6 +53,7 @@ admin.enableServer=false
 // session timeouts from 200 ms to 60 s.
 type ZooKeeperServer struct {
 	Addr string // host:port of the client listener
+	Host *Host
 	*Process
 	dir     string
 	command Command
@@ -72,7 +73,7 @@ func ZooKeeper(t testing.TB) *ZooKeeperServer {
 	sharedZooKeeper.Do(func() {
 		dir, err := os.MkdirTemp("", "sluice-test-zookeeper-*")
 		if err == nil {
-			sharedZooKeeper.server, err = prepareZooKeeper(parts, dir, "")
+			sharedZooKeeper.server, err = prepareZooKeeper(parts, dir, "", loopback)
 		}
 		if err == nil {
 			sharedZooKeeper.server.command.dirRemoved = dir
@@ -91,35 +92,39 @@ func ZooKeeper(t testing.TB) *ZooKeeperServer {
 // and restarted.
 func StartZooKeeper(t testing.TB) *ZooKeeperServer {
 	t.Helper()
-	s, err := prepareZooKeeper(need(t, zooKeeperPart), t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	startZooKeepers(t, s)
-	return s
+	return StartZooKeeperOn(t, loopback)[0]
 }
 
 // StartZooKeeperEnsemble starts an ensemble of three for t alone.
 func StartZooKeeperEnsemble(t testing.TB) []*ZooKeeperServer {
 	t.Helper()
+	return StartZooKeeperOn(t, loopback, loopback, loopback)
+}
+
+// StartZooKeeperOn starts a server on each host, one alone or several as an
+// ensemble, for t alone.
+func StartZooKeeperOn(t testing.TB, hosts ...*Host) []*ZooKeeperServer {
+	t.Helper()
 	parts := need(t, zooKeeperPart)
 	var members strings.Builder
-	for id := 1; id <= 3; id++ {
-		fmt.Fprintf(&members, "server.%d=127.0.0.1:%d:%d\n", id, FreePort(t), FreePort(t))
+	for i, h := range hosts {
+		if len(hosts) > 1 {
+			fmt.Fprintf(&members, "server.%d=%s:%d:%d\n", i+1, h.IP, FreePort(t), FreePort(t))
+		}
 	}
-	var ensemble []*ZooKeeperServer
-	for id := 1; id <= 3; id++ {
-		s, err := prepareZooKeeper(parts, t.TempDir(), members.String())
+	var servers []*ZooKeeperServer
+	for i, h := range hosts {
+		s, err := prepareZooKeeper(parts, t.TempDir(), members.String(), h)
 		if err == nil {
-			err = os.WriteFile(filepath.Join(s.dir, "data", "myid"), fmt.Append(nil, id), 0o644)
+			err = os.WriteFile(filepath.Join(s.dir, "data", "myid"), fmt.Append(nil, i+1), 0o644)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		ensemble = append(ensemble, s)
+		servers = append(servers, s)
 	}
-	startZooKeepers(t, ensemble...)
-	return ensemble
+	startZooKeepers(t, servers...)
+	return servers
 }
 
 // startZooKeepers starts servers at once, since those of an ensemble are ready
@@ -143,9 +148,9 @@ func startZooKeepers(t testing.TB, servers ...*ZooKeeperServer) {
 	}
 }
 
-// prepareZooKeeper configures a server in dir; members has the lines of the
+// prepareZooKeeper configures a server of a host in dir; members has the lines of the
 // ensemble, none for a server of its own.
-func prepareZooKeeper(parts, dir, members string) (*ZooKeeperServer, error) {
+func prepareZooKeeper(parts, dir, members string, host *Host) (*ZooKeeperServer, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -154,12 +159,12 @@ func prepareZooKeeper(parts, dir, members string) (*ZooKeeperServer, error) {
 	if err := os.MkdirAll(data, 0o755); err != nil {
 		return nil, err
 	}
-	text := fmt.Sprintf("%sdataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\n%s", zooKeeperConfig, data, port, members)
+	text := fmt.Sprintf("%sdataDir=%s\nclientPort=%d\nclientPortAddress=%s\n%s", zooKeeperConfig, data, port, host.IP, members)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return nil, err
 	}
-	s := &ZooKeeperServer{Addr: fmt.Sprintf("127.0.0.1:%d", port), dir: dir}
-	s.command = Command{
+	s := &ZooKeeperServer{Addr: fmt.Sprintf("%s:%d", host.IP, port), Host: host, dir: dir}
+	s.command = host.In(Command{
 		Name: "zookeeper",
 		Path: "java",
 		Args: []string{"-Xms" + zooKeeperHeap, "-Xmx" + zooKeeperHeap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
@@ -172,7 +177,7 @@ func prepareZooKeeper(parts, dir, members string) (*ZooKeeperServer, error) {
 			_, err := s.Mode(ctx)
 			return err
 		},
-	}
+	})
 	return s, nil
 }
 
