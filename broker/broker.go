@@ -38,6 +38,7 @@ type Broker struct {
 	dirs       []*dataDir           // the first holds the cluster store
 	identity   commitlog.Properties // of the first
 	clusterLog *cluster.Embedded
+	metadata   *cluster.Metadata
 	controller *cluster.Controller
 	partitions replica.Partitions
 	groups     *group.Coordinator
@@ -48,7 +49,7 @@ type Broker struct {
 	files      *commitlog.FileCache
 
 	// located has the directories of the partitions' logs. It and recovered
-	// belong to whoever holds the controller's lock.
+	// belong to whoever holds the metadata's lock.
 	located   map[commitlog.TopicPartition]*dataDir
 	recovered recoveryReport
 	storing   sync.Mutex // guards what is written of the data directories
@@ -182,7 +183,8 @@ func (b *Broker) build() {
 	b.files = commitlog.NewFileCache(b.cfg.OpenFilesMax)
 	b.flusher = newFlusher(b.log, b.metrics.flushSeconds, time.Now)
 	b.flusher.start(b.cfg.FlushThreads)
-	b.controller = cluster.NewController(b.log, b.clusterLog, cluster.ControllerConfig{
+	b.metadata = cluster.NewMetadata()
+	b.controller = cluster.NewController(b.log, b.clusterLog, b.metadata, cluster.ControllerConfig{
 		DefaultPartitions:        b.cfg.NumPartitions,
 		DefaultReplicationFactor: b.cfg.DefaultReplicationFactor,
 		BrokerConfigs:            dynamicConfigs(),
@@ -205,7 +207,7 @@ func (b *Broker) build() {
 	})
 	b.api = api.New(api.Deps{
 		Log: b.log, Registerer: b.reg,
-		Image: b.controller.Image, Controller: b.controller,
+		Image: b.metadata.Image, Controller: b.controller,
 		Partitions: &b.partitions, Groups: b.groups,
 		Properties: b.cfg.Properties(), Now: b.cfg.Now,
 		LogDirs: b.logDirs, Offline: b.isOffline,
@@ -252,12 +254,12 @@ func (b *Broker) join(ctx context.Context, self cluster.Broker) error {
 	if err != nil {
 		return err
 	}
-	b.forgetStrays(b.controller.Image())
-	if err := b.locateLogs(b.controller.Image()); err != nil {
+	b.forgetStrays(b.metadata.Image())
+	if err := b.locateLogs(b.metadata.Image()); err != nil {
 		return fmt.Errorf("find the logs: %w", err)
 	}
 	begun := time.Now()
-	b.controller.Subscribe(b.apply)
+	b.metadata.Subscribe(b.apply)
 	b.recovered.log(b.log, clean, time.Since(begun))
 	return nil
 }
@@ -340,7 +342,7 @@ func (b *Broker) closeLogs() error {
 	_ = g.Wait() // no function fails
 	b.storeFinal(all)
 	epoch := int64(-1)
-	if self, ok := b.controller.Image().Broker(b.cfg.NodeID); ok {
+	if self, ok := b.metadata.Image().Broker(b.cfg.NodeID); ok {
 		epoch = self.Epoch
 	}
 	var errs []error

@@ -180,7 +180,7 @@ func TestPortInUse(t *testing.T) {
 	wantWords(t, startError(t, cfg), l.Addr().String(), "address already in use", "--listen")
 	// The failed start does not count as an unclean stop.
 	cfg.Listen = []string{"127.0.0.1:0"}
-	if n = startNode(t, cfg); n.controller.Image() == nil {
+	if n = startNode(t, cfg); n.metadata.Image() == nil {
 		t.Error("no image")
 	}
 }

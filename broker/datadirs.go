@@ -25,7 +25,7 @@ type dataDir struct {
 	clean    bool // the broker had stopped cleanly
 
 	// stored is what was known of the logs here at the last stop; partitions is
-	// how many there are. Both belong to whoever holds the controller's lock.
+	// how many there are. Both belong to whoever holds the metadata's lock.
 	stored     checkpoints
 	partitions int
 	// written is the checkpoint files' content. Guarded by Broker.storing.
@@ -183,7 +183,7 @@ func (b *Broker) locate(im *cluster.Image, d *dataDir, e commitlog.Entry) error 
 
 // place returns the directory of a partition's log. A new partition goes where
 // the fewest are. One that existed before and is nowhere is made new only if
-// there is no directory offline that may have it. Under the controller's lock.
+// there is no directory offline that may have it. Under the metadata's lock.
 func (b *Broker) place(a assignment) (*dataDir, error) {
 	if d := b.located[a.name()]; d != nil {
 		if err := d.err(); err != nil {
@@ -208,7 +208,7 @@ func (b *Broker) place(a assignment) (*dataDir, error) {
 	return best, nil
 }
 
-// forgetPlace notes that a partition is gone. Under the controller's lock.
+// forgetPlace notes that a partition is gone. Under the metadata's lock.
 func (b *Broker) forgetPlace(tp commitlog.TopicPartition) {
 	b.forgetStored(tp)
 	if d := b.located[tp]; d != nil {
@@ -229,7 +229,7 @@ func (b *Broker) dirOf(p *replica.Partition) *dataDir {
 }
 
 // failDir takes a data directory offline, with all partitions in it. It may be
-// called from any goroutine, with the controller's lock or without.
+// called from any goroutine, with the metadata's lock or without.
 func (b *Broker) failDir(d *dataDir, why error) {
 	if !d.failed.CompareAndSwap(nil, &why) {
 		return

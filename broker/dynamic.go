@@ -49,7 +49,7 @@ func dynamicOnlyConfigs() []cluster.ConfigDef {
 }
 
 // reconfigureNode makes what was set for this broker and for all brokers take
-// effect. It returns whether anything changed. It runs under the controller's lock.
+// effect. It returns whether anything changed. It runs under the metadata's lock.
 func (b *Broker) reconfigureNode(old, new *cluster.Image) bool {
 	self := strconv.Itoa(int(b.cfg.NodeID))
 	own, all := new.BrokerConfig(self), new.BrokerConfig(cluster.AllBrokers)

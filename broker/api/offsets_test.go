@@ -255,7 +255,7 @@ func controller(t *testing.T) *cluster.Controller {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	c := cluster.NewController(slog.New(slog.NewTextHandler(io.Discard, nil)), store, cluster.ControllerConfig{})
+	c := cluster.NewController(slog.New(slog.NewTextHandler(io.Discard, nil)), store, cluster.NewMetadata(), cluster.ControllerConfig{})
 	self := cluster.Registration{ClusterID: "test-cluster", Broker: cluster.Broker{ID: 1, Host: "one", Port: 9092}}
 	if err := c.Start(context.Background(), self); err != nil {
 		t.Fatal(err)

@@ -83,7 +83,7 @@ func (c *Controller) alterTopic(ctx context.Context, a ConfigAlteration, validat
 	if err := CheckTopicName(a.Name); err != nil {
 		return err
 	}
-	im := c.image.Load()
+	im := c.image
 	t := im.Topic(a.Name)
 	if t == nil {
 		return fmt.Errorf("%w: %q", ErrUnknownTopic, a.Name)
@@ -101,7 +101,7 @@ func (c *Controller) alterTopic(ctx context.Context, a ConfigAlteration, validat
 }
 
 func (c *Controller) alterBroker(ctx context.Context, a ConfigAlteration, validateOnly bool) error {
-	im := c.image.Load()
+	im := c.image
 	was := im.BrokerConfig(a.Name)
 	config, err := planConfig(was, a, c.lookupBroker)
 	if err != nil {

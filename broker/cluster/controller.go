@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -42,8 +41,9 @@ type Registration struct {
 	Clean bool
 }
 
-// Controller decides and writes every change of the cluster. Requests read the
-// [Image] that it keeps; it is replaced as a whole, never changed.
+// Controller decides and writes every change of the cluster. It keeps the
+// newest image it decided, which its own broker like the others learns of by an
+// [Update].
 //
 // A Controller is safe for concurrent use. Its one lock is held over a change's
 // write to the store and over the subscribers; it is taken before any lock a
@@ -51,20 +51,21 @@ type Registration struct {
 type Controller struct {
 	log   *slog.Logger
 	store Store
+	meta  *Metadata // of the controller's own broker
 	cfg   ControllerConfig
 
-	image atomic.Pointer[Image]
-
 	mu           sync.Mutex // guards what follows, and orders changes
+	image        *Image     // as decided
+	seq          int64      // of the last update
 	self         Registration
 	epochVersion int32 // of /controller_epoch, checked by every write
 	epoch        int32 // the controller epoch
-	subscribers  []func(old, new *Image)
 }
 
-// NewController returns a controller that is not yet elected; call Start.
-func NewController(log *slog.Logger, store Store, cfg ControllerConfig) *Controller {
-	return &Controller{log: log, store: store, cfg: cfg.withDefaults()}
+// NewController returns a controller that is not yet elected; call Start. meta
+// is the picture of the broker that it runs in.
+func NewController(log *slog.Logger, store Store, meta *Metadata, cfg ControllerConfig) *Controller {
+	return &Controller{log: log, store: store, meta: meta, cfg: cfg.withDefaults()}
 }
 
 func (cfg ControllerConfig) withDefaults() ControllerConfig {
@@ -86,35 +87,14 @@ func (cfg ControllerConfig) withDefaults() ControllerConfig {
 	return cfg
 }
 
-// Image returns the newest image; nil before Start. It takes no lock.
-func (c *Controller) Image() *Image { return c.image.Load() }
-
-// Subscribe calls fn after every change, in order and one at a time, from the
-// goroutine that made the change and before the change is answered. fn must
-// not change the cluster itself. If there is an image already, fn is first
-// called with a nil old one. Use [DiffTopics] to see what changed.
-func (c *Controller) Subscribe(fn func(old, new *Image)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.subscribers = append(c.subscribers, fn)
-	if im := c.image.Load(); im != nil {
-		fn(nil, im)
-	}
-}
-
-// View calls fn with the image while nothing can change it, in order with the
-// calls of subscribers. fn must not change the cluster itself.
-func (c *Controller) View(fn func(*Image)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	fn(c.image.Load())
-}
-
-// publish makes im the image of all readers. The caller holds mu.
+// publish makes im what is decided, and tells the brokers. The caller holds mu.
 func (c *Controller) publish(im *Image) {
-	old := c.image.Swap(im)
-	for _, fn := range c.subscribers {
-		fn(old, im)
+	u := Diff(c.image, im)
+	c.seq++
+	u.Seq = c.seq
+	c.image = im
+	if err := c.meta.Receive(u); err != nil {
+		c.log.Error("this broker does not take its controller's update", "error", err)
 	}
 }
 
@@ -153,7 +133,7 @@ func (c *Controller) CreateTopics(ctx context.Context, topics []NewTopic, valida
 	for _, t := range topics {
 		counts[t.Name]++
 	}
-	im := c.image.Load()
+	im := c.image
 	var planned []int
 	for i, t := range topics {
 		out[i].Name = t.Name
@@ -193,7 +173,7 @@ func (c *Controller) DeleteTopics(ctx context.Context, names []string) []error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := make([]error, len(names))
-	im := c.image.Load()
+	im := c.image
 	for i, name := range names {
 		t := im.Topic(name)
 		if t == nil {
@@ -201,7 +181,7 @@ func (c *Controller) DeleteTopics(ctx context.Context, names []string) []error {
 			continue
 		}
 		out[i] = c.deleteTopic(ctx, t)
-		im = c.image.Load()
+		im = c.image
 	}
 	return out
 }
@@ -210,7 +190,7 @@ func (c *Controller) deleteTopic(ctx context.Context, t *Topic) error {
 	if err := c.write(ctx, []Op{Create(deleteTopicPath(t.Name), nil)}); err != nil && !errors.Is(err, ErrNodeExists) {
 		return fmt.Errorf("delete topic %q: %w", t.Name, err)
 	}
-	c.publish(c.image.Load().Without(t.Name))
+	c.publish(c.image.Without(t.Name))
 	// The deletion is decided and will be finished at the next start if not now.
 	if err := c.finishDeletion(ctx, t.Name); err != nil {
 		return fmt.Errorf("delete topic %q: %w", t.Name, err)
@@ -248,7 +228,7 @@ func (c *Controller) CreatePartitions(ctx context.Context, asked []NewPartitions
 }
 
 func (c *Controller) createPartitions(ctx context.Context, asked NewPartitions, validateOnly bool) error {
-	im := c.image.Load()
+	im := c.image
 	grown, err := planPartitions(im, asked, c.cfg)
 	if err != nil || validateOnly {
 		return err

@@ -13,7 +13,7 @@ import (
 
 func startController(t *testing.T, s Store, self Registration) *Controller {
 	t.Helper()
-	c := NewController(slog.New(slog.DiscardHandler), s, ControllerConfig{
+	c := NewController(slog.New(slog.DiscardHandler), s, NewMetadata(), ControllerConfig{
 		DefaultPartitions: 3,
 		Now:               func() time.Time { return time.UnixMilli(1796026952190) },
 	})
@@ -60,7 +60,7 @@ func TestNodesAreKafkas(t *testing.T) {
 	if _, _, err := c.AllocateProducerIDs(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	id := FormatTopicID(c.Image().Topic("zt").ID)
+	id := FormatTopicID(c.meta.Image().Topic("zt").ID)
 	for path, want := range map[string]string{
 		"/cluster/id":                           `{"version":"1","id":"28ve_qmZRd2uT76selHi6A"}`,
 		"/controller":                           `{"version":2,"brokerid":1,"timestamp":"1796026952190","kraftControllerEpoch":-1}`,
@@ -99,9 +99,9 @@ func TestControllerReloads(t *testing.T) {
 		c := startController(t, s, Registration{Clean: clean})
 		if round == 0 {
 			create(t, c, topicOf("a", 3), topicOf("b", 1))
-			image = c.Image()
+			image = c.meta.Image()
 		}
-		got := c.Image()
+		got := c.meta.Image()
 		if got.TopicCount() != 2 || got.Topic("a").ID != image.Topic("a").ID || got.TopicByID(image.Topic("b").ID).Name != "b" {
 			t.Fatalf("round %d: %+v", round, got.Topics())
 		}
@@ -190,7 +190,7 @@ func TestChangesAreCompletedAfterAKill(t *testing.T) {
 
 			s = openStore(t, dir)
 			c = startController(t, s, Registration{Clean: true})
-			for _, topic := range c.Image().Topics() {
+			for _, topic := range c.meta.Image().Topics() {
 				for i, p := range topic.Partitions {
 					if p.Leader != 1 || len(p.ISR) != 1 {
 						t.Fatalf("%s killed after %d: %s-%d is %+v", what, kill, topic.Name, i, p)
@@ -200,7 +200,7 @@ func TestChangesAreCompletedAfterAKill(t *testing.T) {
 			if left, _ := s.Children(t.Context(), deleteTopicsPath); len(left) > 0 {
 				t.Errorf("%s killed after %d: still to be deleted: %v", what, kill, left)
 			}
-			if old := c.Image().Topic("old"); what == "delete" && kill > 0 && old != nil {
+			if old := c.meta.Image().Topic("old"); what == "delete" && kill > 0 && old != nil {
 				t.Errorf("killed after %d: the topic is back", kill)
 			}
 			if what == "delete" && kill > 0 && strings.Contains(dump(s), "/old") {
@@ -222,7 +222,7 @@ func TestSubscribersSeeEachChangeInOrder(t *testing.T) {
 	c := startController(t, s, Registration{Clean: true})
 	create(t, c, topicOf("before", 1))
 	var seen []string
-	c.Subscribe(func(old, new *Image) {
+	c.meta.Subscribe(func(old, new *Image) {
 		DiffTopics(old, new, func(was, is *Topic) {
 			switch {
 			case was == nil:

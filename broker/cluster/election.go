@@ -105,7 +105,7 @@ func (c *Controller) load(ctx context.Context) (*Image, error) {
 		return nil, err
 	}
 	im := NewImage(id.ID, nil).WithBrokers(brokers, c.self.Broker.ID, c.epoch)
-	if old := c.image.Load(); old != nil {
+	if old := c.image; old != nil {
 		im.hashes = old.hashes // so that the two can be compared
 	}
 	if im, err = c.loadBrokerConfigs(ctx, im); err != nil {

@@ -46,7 +46,13 @@ type Broker struct {
 	Host  string
 	Port  int32
 	Rack  string // empty: none
-	Epoch int64  // of its registration
+	Epoch int64  // of its registration: another one is another life of the broker
+	// ShuttingDown says that it has asked to stop: it is not given anything to lead.
+	ShuttingDown bool
+	// Clean and Lost are what it registered of its last stop, and DirectoryID which
+	// data it has; see [Registration]. Only the controller knows them.
+	Clean, Lost bool
+	DirectoryID string
 	// Endpoints are where clients reach it, by the name of the listener that
 	// they use; Host and Port are the first one's. Nil means that there are no others.
 	Endpoints []Endpoint
@@ -75,8 +81,31 @@ type Partition struct {
 	Leader         int32 // NoLeader: none
 	LeaderEpoch    int32
 	PartitionEpoch int32 // the version of its state in the store
-	Replicas       []int32
-	ISR            []int32
+	// Replicas are in order of preference as leader. While they are being
+	// reassigned they are all that are and all that shall be.
+	Replicas []int32
+	// ISR are the in-sync replicas, with the leader among them. Without a leader
+	// they are those that may lead once they are back. It is empty if all of them
+	// came back with another disk: then only an unclean election helps.
+	ISR []int32
+	// Adding and Removing are the replicas that a reassignment under way makes
+	// and gives up (KIP-455); nil without one.
+	Adding, Removing []int32
+	// Offline are the replicas whose disk has failed, on brokers that are live.
+	Offline []int32
+}
+
+// Equal tells whether two states are the same.
+func (p Partition) Equal(q Partition) bool {
+	return p.Leader == q.Leader && p.LeaderEpoch == q.LeaderEpoch && p.PartitionEpoch == q.PartitionEpoch &&
+		slices.Equal(p.Replicas, q.Replicas) && slices.Equal(p.ISR, q.ISR) &&
+		slices.Equal(p.Adding, q.Adding) && slices.Equal(p.Removing, q.Removing) && slices.Equal(p.Offline, q.Offline)
+}
+
+// TopicPartition names a partition.
+type TopicPartition struct {
+	Topic     string
+	Partition int32
 }
 
 // Topic is immutable, with all that it refers to.
