@@ -25,6 +25,7 @@ type property struct {
 	// min to max.
 	dynamic  bool
 	min, max float64
+	secret   bool // nobody is told its value
 }
 
 // asInt makes a long an int, where Kafka has one.
@@ -54,7 +55,7 @@ func (p property) whileRunning() property {
 // properties are all settings that a configuration file may have, beside the
 // defaults of topic settings.
 func properties() []property {
-	return []property{
+	return append(clusterProperties(), []property{
 		{
 			name: "node.id", typ: cluster.ConfigInt, doc: "The broker's number in the cluster.",
 			set: setInt(0, math.MaxInt32, func(c *Config, n int64) { c.NodeID = int32(n) }),
@@ -172,7 +173,7 @@ func properties() []property {
 			get: func(c *Config) string { return javaDouble(c.CleanerBytesPerSecond) },
 		},
 		number("log.open.files.max", 16, math.MaxInt32, "The most files of segments that are kept open.", func(c *Config) *int { return &c.OpenFilesMax }),
-	}
+	}...)
 }
 
 // javaDouble writes a number as Java does, which tools compare.
@@ -391,7 +392,7 @@ func (c Config) Properties() []api.Property {
 	var out []api.Property
 	for _, p := range properties() {
 		value, def := p.get(&c), p.get(&defaults)
-		described := api.Property{Name: p.name, Type: p.typ, Doc: p.doc, Default: &def, Dynamic: p.dynamic}
+		described := api.Property{Name: p.name, Type: p.typ, Doc: p.doc, Default: &def, Dynamic: p.dynamic, Secret: p.secret}
 		if c.set[p.name] || value != def {
 			described.Static = &value
 		}

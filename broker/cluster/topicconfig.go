@@ -20,6 +20,8 @@ const (
 	ConfigLong    ConfigType = 5
 	ConfigDouble  ConfigType = 6
 	ConfigList    ConfigType = 7
+	// ConfigPassword is a text that nobody is told.
+	ConfigPassword ConfigType = 9
 )
 
 func (t ConfigType) String() string {
@@ -38,6 +40,8 @@ func (t ConfigType) String() string {
 		return "double"
 	case ConfigList:
 		return "list"
+	case ConfigPassword:
+		return "password"
 	}
 	return fmt.Sprintf("type %d", int8(t))
 }
