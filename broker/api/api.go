@@ -21,6 +21,8 @@ import (
 type Config struct {
 	// BrokerID is this node.
 	BrokerID int32
+	// InterBrokerListener is the name of the listener on which other brokers are served.
+	InterBrokerListener string
 	// AutoCreateTopics allows Metadata requests to create topics
 	// (auto.create.topics.enable).
 	AutoCreateTopics bool
@@ -54,6 +56,13 @@ type Deps struct {
 	Partitions *replica.Partitions
 	// Controller makes the offsets topic when the first group asks for its coordinator.
 	Controller *cluster.Controller
+	// ControllerID is the broker that is the controller as far as this one knows,
+	// -1 if none is. Nil means the image's.
+	ControllerID func() int32
+	// Forward passes requests on to the controller, and Updates takes what it
+	// pushes. Nil where this broker is alone.
+	Forward Forwarder
+	Updates UpdateReceiver
 	// Groups is the group coordinator.
 	Groups *group.Coordinator
 	// Properties are this broker's settings, for those who ask for them.
@@ -102,6 +111,11 @@ type route struct {
 	// raw serves a request from its body instead, for the requests where
 	// decoding would dominate the cost. One of the two is set.
 	raw func(*API, *server.Request)
+	// controller says that only the controller can decide it: another broker
+	// passes it on.
+	controller bool
+	// internal says that it is served to brokers only, and not advertised.
+	internal bool
 	// flexible is the first version with tagged fields; New sets it.
 	flexible int16
 }
@@ -143,7 +157,11 @@ func New(deps Deps, cfg Config) *API {
 	}
 	a := &API{Deps: deps, cfg: cfg, metrics: newMetrics(deps.Registerer)}
 	a.sessions.max = cfg.FetchSessions
-	for _, routes := range [][]route{dataRoutes(), topicRoutes(), groupRoutes(), adminRoutes()} {
+	kinds := [][]route{dataRoutes(), topicRoutes(), groupRoutes(), adminRoutes()}
+	if a.Updates != nil {
+		kinds = append(kinds, clusterRoutes())
+	}
+	for _, routes := range kinds {
 		for _, rt := range routes {
 			rt.flexible = flexibleFrom(rt.key)
 			a.routes[rt.key] = rt
@@ -216,7 +234,7 @@ func (a *API) Check(key, version int16, bytes int) error {
 	if _, err := a.route(key, version); err != nil {
 		return err
 	}
-	if key != keyProduce && bytes > otherBytesMax {
+	if key != keyProduce && !a.routes[key].internal && bytes > otherBytesMax {
 		return fmt.Errorf("%w: %s of %d bytes, at most %d are allowed", errMalformed, Name(key), bytes, otherBytesMax)
 	}
 	return nil
@@ -252,6 +270,10 @@ func (a *API) Handle(r *server.Request) {
 		r.Fail(err)
 	case r.Version > rt.max:
 		apiVersionsFallback(a, r)
+	case rt.internal && r.Conn.ListenerName() != a.cfg.InterBrokerListener:
+		r.Fail(fmt.Errorf("%w: %s is for brokers, on listener %s", errUnsupported, Name(r.Key), a.cfg.InterBrokerListener))
+	case rt.controller && a.elsewhere():
+		go a.forward(r)
 	case rt.raw != nil:
 		rt.raw(a, r)
 	default:
@@ -260,7 +282,7 @@ func (a *API) Handle(r *server.Request) {
 }
 
 func (a *API) handle(rt *route, r *server.Request) {
-	if len(r.Body) > largeBytes {
+	if len(r.Body) > largeBytes && !rt.internal {
 		a.large.Lock()
 		defer a.large.Unlock()
 	}
