@@ -74,16 +74,9 @@ func filled(b *testing.B, unflushed int) Config {
 // fill appends so many segments, of a batch of so many bytes each, to every partition.
 func fill(b *testing.B, n *Broker, segments, bytes int) {
 	b.Helper()
-	var builder record.Builder
-	for builder.Bytes() < bytes {
-		builder.Append(n.cfg.Now().UnixMilli(), nil, make([]byte, 1024), nil)
-	}
 	for range segments {
 		next := n.partitions.All()[0].Log().EndOffset() // the same for all
-		batch, err := builder.Build(record.BuildOptions{Idempotent: true, ProducerID: 7, BaseSequence: int32(next)}, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		batch := batchOf(b, bytes, int32(next))
 		for _, p := range n.partitions.All() {
 			if next > 0 {
 				if _, err := p.Log().RollIfDue(n.cfg.Now().Add(30 * 24 * time.Hour)); err != nil {
@@ -138,4 +131,23 @@ func stopBench(b *testing.B, n *Broker) {
 	if err := n.Shutdown(b.Context()); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// batchOf is a batch of so many bytes, by one producer from a sequence number on; below zero
+// it has no producer.
+func batchOf(t testing.TB, bytes int, sequence int32) record.Batch {
+	t.Helper()
+	var builder record.Builder
+	for builder.Bytes() < bytes {
+		builder.Append(time.Now().UnixMilli(), nil, make([]byte, min(bytes, 1024)), nil)
+	}
+	var opts record.BuildOptions
+	if sequence >= 0 {
+		opts = record.BuildOptions{Idempotent: true, ProducerID: 7, BaseSequence: sequence}
+	}
+	batch, err := builder.Build(opts, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return batch
 }
