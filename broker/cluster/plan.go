@@ -170,27 +170,6 @@ func checkReplicas(im *Image, partition int32, replicas []int32, factor int) err
 	return nil
 }
 
-// CheckReassignment says whether a partition's replicas may become others: nil
-// if they are the same set already, which needs no change. Errors are
-// [ErrInvalidAssignment] and [ErrInvalidReplicationFactor].
-func CheckReassignment(im *Image, partition int32, was Partition, replicas []int32, mayChangeFactor bool) error {
-	if err := checkReplicas(im, partition, replicas, len(replicas)); err != nil {
-		return err
-	}
-	if len(replicas) != len(was.Replicas) && !mayChangeFactor {
-		return fmt.Errorf("%w: it would change from %d to %d", ErrInvalidReplicationFactor, len(was.Replicas), len(replicas))
-	}
-	for _, id := range replicas {
-		if !slices.Contains(was.Replicas, id) {
-			return fmt.Errorf("%w: replicas are not moved to other brokers yet", ErrInvalidAssignment)
-		}
-	}
-	if len(replicas) != len(was.Replicas) {
-		return fmt.Errorf("%w: replicas are not removed yet", ErrInvalidAssignment)
-	}
-	return nil
-}
-
 // assignReplicas spreads partitions from..to over the brokers: leaders go round
 // the brokers from a place that depends on the topic's name, and followers
 // start one further each time round, so that the followers of one leader are
