@@ -33,6 +33,8 @@ var (
 	// transaction was applied, or was not, or still may be while its session
 	// lasts. Reading tells; see [Store.Txn].
 	ErrUncertain = errors.New("cluster store was lost before it answered")
+	// ErrTooLarge says that a transaction is larger than the store takes.
+	ErrTooLarge = errors.New("transaction is larger than ZooKeeper takes (jute.maxbuffer, 1 MiB)")
 	// ErrForbidden says that the store's access control refuses this broker.
 	ErrForbidden = errors.New("access denied by the cluster store")
 )
