@@ -79,6 +79,7 @@ func (b *Broker) apply(old, new *cluster.Image) {
 	if len(deleted) > 0 {
 		b.groups.TopicsDeleted(deleted...)
 	}
+	b.api.ImageChanged()
 }
 
 // openMissing opens the logs that are not open, several at a time, and makes

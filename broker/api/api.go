@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,6 +92,7 @@ type API struct {
 	fetches   fetchWaits
 	sessions  fetchSessions
 	producers producerIDs
+	changes   imageChange
 	draining  atomic.Bool
 	large     sync.Mutex // held while a large request is decoded and started
 }
@@ -340,12 +342,27 @@ func (a *API) isOffline(topic string, partition int32) bool {
 	return a.Offline != nil && a.Offline(topic, partition)
 }
 
-// offlineReplicas are the replicas of a partition whose storage failed.
-func (a *API) offlineReplicas(topic string, partition int32) []int32 {
-	if a.isOffline(topic, partition) {
-		return []int32{a.cfg.BrokerID}
+// offlineReplicas are the replicas of a partition that cannot be reached: those
+// of brokers that are gone, and those whose storage failed.
+func (a *API) offlineReplicas(im *cluster.Image, topic string, partition int32, p cluster.Partition) []int32 {
+	out := []int32{}
+	for _, id := range p.Replicas {
+		_, live := im.Broker(id)
+		failed := slices.Contains(p.Offline, id) || id == a.cfg.BrokerID && a.isOffline(topic, partition)
+		if !live || failed {
+			out = append(out, id)
+		}
 	}
-	return []int32{}
+	return out
+}
+
+// leaderIn is a partition's leader as clients are told it: none if it is gone
+// and no other has been elected yet.
+func leaderIn(im *cluster.Image, p cluster.Partition) int32 {
+	if _, live := im.Broker(p.Leader); !live {
+		return cluster.NoLeader
+	}
+	return p.Leader
 }
 
 // leaderOf returns who leads a partition, as far as this node knows.
@@ -358,5 +375,5 @@ func (a *API) leaderOf(name string, id cluster.TopicID, byID bool, partition int
 	if t == nil || partition < 0 || int(partition) >= len(t.Partitions) {
 		return -1, -1
 	}
-	return t.Partitions[partition].Leader, t.Partitions[partition].LeaderEpoch
+	return leaderIn(im, t.Partitions[partition]), t.Partitions[partition].LeaderEpoch
 }

@@ -13,7 +13,7 @@ import (
 // topicRoutes are the requests about topics, their settings and the cluster.
 func topicRoutes() []route {
 	return []route{
-		{key: 3, min: 0, max: 13, handle: direct((*API).metadata)},
+		{key: 3, min: 0, max: 13, handle: async(metadata)},
 		{key: 19, min: 2, max: 7, handle: direct((*API).createTopics), controller: true},
 		{key: 20, min: 1, max: 6, handle: direct((*API).deleteTopics), controller: true},
 		{key: 21, min: 0, max: 2, handle: direct((*API).deleteRecords)},
@@ -29,6 +29,10 @@ func topicError(err error) (code int16, message *string) {
 		return 0, nil
 	}
 	text := err.Error()
+	var coded *codedError
+	if errors.As(err, &coded) {
+		return coded.code, &text
+	}
 	var badName *cluster.InvalidTopicError
 	var badConfig *cluster.InvalidConfigError
 	switch {

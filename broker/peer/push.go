@@ -287,7 +287,7 @@ var pushErrors = []struct {
 }{
 	{cluster.ErrStaleControllerEpoch, kerr.StaleControllerEpoch},
 	{cluster.ErrStaleUpdate, kerr.InvalidUpdateVersion},
-	{errStaleBrokerEpoch, kerr.StaleBrokerEpoch},
+	{cluster.ErrStaleBrokerEpoch, kerr.StaleBrokerEpoch},
 	{errBadUpdate, kerr.InvalidRequest},
 }
 

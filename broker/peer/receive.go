@@ -80,7 +80,7 @@ func (r *Receiver) take(brokerEpoch int64, controllerID, controllerEpoch int32, 
 		return err
 	}
 	if own := r.epoch(); brokerEpoch < own {
-		return fmt.Errorf("%w: the update is for epoch %d of this broker, which is in epoch %d", errStaleBrokerEpoch, brokerEpoch, own)
+		return fmt.Errorf("%w: the update is for epoch %d of this broker, which is in epoch %d", cluster.ErrStaleBrokerEpoch, brokerEpoch, own)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

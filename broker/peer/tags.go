@@ -33,8 +33,7 @@ const (
 )
 
 var (
-	errBadUpdate        = errors.New("the update cannot be read")
-	errStaleBrokerEpoch = errors.New("stale broker epoch")
+	errBadUpdate = errors.New("the update cannot be read")
 )
 
 // encoder writes the value of a tagged field.
