@@ -26,6 +26,11 @@ CROSS        := linux/amd64 linux/arm64 darwin/arm64
 # Kills in a row of `make test-kill`, which takes some 2 s for each.
 KILLS := 50
 
+# Faults of `make test-faults`, some 15 s each, and what draws them (0: any).
+ROUNDS         ?= 200
+SEED           ?= 0
+FAULTS_TIMEOUT ?= 3h
+
 # A module of its own: what the tests' Go clients need is not the product's.
 GO_CLIENTS := internal/compat/goclients
 
@@ -33,7 +38,7 @@ GO_CLIENTS := internal/compat/goclients
 SKIPPED_PARTS := $(CURDIR)/build/skipped-parts
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-unit test-kgo test-kill compatibility race lint cross parts fuzz-short bench bench-broker clean
+.PHONY: help build demo test test-unit test-kgo test-kill test-faults compatibility race lint cross parts fuzz-short bench bench-broker clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -63,6 +68,9 @@ test-kgo: ## franz-go's own public test suite in full, against the broker
 
 test-kill: ## KILLS (50) SIGKILLs in a row under load: nothing acknowledged may be lost
 	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) -run TestKilledUnderLoad -v ./internal/compat -args -kills $(KILLS)
+
+test-faults: ## ROUNDS (200) faults drawn by SEED on three brokers and three ZooKeepers under load (root, for network namespaces)
+	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestFaults$$' -v ./internal/faults -args -rounds $(ROUNDS) -seed $(SEED) -ensemble 3 -keep $(CURDIR)/build/faults
 
 compatibility: ## write docs/compatibility.md from a run against the broker and one against Kafka
 	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) ./internal/compat -args -update

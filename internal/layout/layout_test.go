@@ -66,6 +66,7 @@ var mayImport = map[string][]string{
 
 	"internal/admin":            {},
 	"internal/compat":           {},
+	"internal/faults":           {},
 	"internal/layout":           {},
 	"internal/testenv":          {},
 	"internal/testenv/fetch":    {"internal/testenv"},

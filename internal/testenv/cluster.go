@@ -54,6 +54,9 @@ func (n *Node) Process() *Process {
 	return n.process
 }
 
+// Logs is the directory of the node's configuration and output.
+func (n *Node) Logs() string { return n.logs }
+
 // Kill ends the node by SIGKILL.
 func (n *Node) Kill() { n.Process().Kill() }
 

@@ -235,6 +235,21 @@ func (h *Host) SmallDisk(t testing.TB, dir string, bytes int64) {
 	}
 }
 
+// NewBootID lets the host's later processes see another boot ID, as after a
+// reboot of its machine.
+func (h *Host) NewBootID(t testing.TB) {
+	t.Helper()
+	id := fmt.Sprintf("%08x-0000-4000-8000-%012x\n", rand.Uint32(), rand.Uint64N(1<<48))
+	file := filepath.Join(t.TempDir(), "boot_id")
+	if err := os.WriteFile(file, []byte(id), 0o444); err != nil {
+		t.Fatal(err)
+	}
+	mount := exec.Command("nsenter", h.enter("mount", "--bind", file, "/proc/sys/kernel/random/boot_id")...)
+	if out, err := mount.CombinedOutput(); err != nil {
+		t.Fatalf("give %s another boot ID: %v: %s", h.Name, err, out)
+	}
+}
+
 // Path is the test's own name for a file of the host.
 func (h *Host) Path(file string) string {
 	if h.holder == nil {

@@ -127,23 +127,35 @@ func StartZooKeeperOn(t testing.TB, hosts ...*Host) []*ZooKeeperServer {
 	return servers
 }
 
-// startZooKeepers starts servers at once, since those of an ensemble are ready
-// only when most of them run.
-func startZooKeepers(t testing.TB, servers ...*ZooKeeperServer) {
-	t.Helper()
+// RestartZooKeepers starts those that have ended, at once, since those of an
+// ensemble are ready only when most of them run.
+func RestartZooKeepers(ctx context.Context, servers ...*ZooKeeperServer) error {
 	errs := make([]error, len(servers))
 	var all sync.WaitGroup
 	for i, s := range servers {
-		all.Go(func() { errs[i] = s.start(t.Context()) })
+		if s.Process != nil {
+			select {
+			case <-s.Done():
+			default:
+				continue
+			}
+		}
+		all.Go(func() { errs[i] = s.start(ctx) })
 	}
 	all.Wait()
+	return errors.Join(errs...)
+}
+
+func startZooKeepers(t testing.TB, servers ...*ZooKeeperServer) {
+	t.Helper()
+	err := RestartZooKeepers(t.Context(), servers...)
 	for _, s := range servers {
 		if s.Process != nil {
 			t.Cleanup(func() { s.Kill() }) // its data goes too: no need to wait for a clean stop
 			printOnFailure(t, s.Process)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 }
