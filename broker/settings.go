@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -66,6 +67,10 @@ func topicConfig(s cluster.TopicSettings) replica.TopicConfig {
 		Compacted:          s.Has("cleanup.policy", "compact"),
 		NoDelete:           !s.Has("cleanup.policy", "delete"),
 		MinInSync:          int(s.Int("min.insync.replicas")),
+		FlushAge:           bound(s.Int("flush.ms")),
+	}
+	if n := s.Int("flush.messages"); n < math.MaxInt64 {
+		cfg.FlushRecords = n
 	}
 	switch codec := s["compression.type"]; codec {
 	case "producer":

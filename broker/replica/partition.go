@@ -63,6 +63,9 @@ type Partition struct {
 	appended atomic.Int64 // bytes appended since the partition was made
 	visible  atomic.Int64 // of those, the ones below the high watermark
 	hw       atomic.Int64 // stored with mu held
+	// unsyncedSince is when the first record was appended that may not be on
+	// disk, in ms; 0 when there is none.
+	unsyncedSince atomic.Int64
 
 	mu    sync.Mutex
 	waits [marks]waitList
@@ -115,7 +118,7 @@ func (p *Partition) Lead(epoch int32, isr []int32) error {
 	}
 	p.advance(p.appended.Load())
 	if p.committable() < p.log.EndOffset() {
-		p.wantFlush()
+		p.WantFlush()
 	}
 	return nil
 }
@@ -218,13 +221,25 @@ func (p *Partition) Append(batches []byte, minISR int, now time.Time) (commitlog
 		return done, nil
 	}
 	bytes := p.appended.Add(int64(done.Bytes))
+	p.unsyncedSince.CompareAndSwap(0, now.UnixMilli())
 	p.reached(LogEnd)
+	if n := p.cfg.Load().FlushRecords; n > 0 && done.Last+1-p.log.SyncedOffset() >= n {
+		if err := p.sync(bytes); err != nil {
+			return commitlog.Appended{}, err
+		}
+	}
 	if p.committable() > done.Last {
 		p.advance(bytes)
 	} else {
-		p.wantFlush()
+		p.WantFlush()
 	}
 	return done, nil
+}
+
+// FlushDue says that a record has waited for a sync for as long as the topic allows.
+func (p *Partition) FlushDue(now time.Time) bool {
+	age, since := p.cfg.Load().FlushAge, p.unsyncedSince.Load()
+	return age > 0 && since > 0 && now.UnixMilli()-since >= age.Milliseconds()
 }
 
 func (p *Partition) append(batches []byte, minISR int, now time.Time) (commitlog.Appended, error) {
@@ -244,7 +259,13 @@ func (p *Partition) append(batches []byte, minISR int, now time.Time) (commitlog
 // partition offline and is never retried.
 func (p *Partition) Flush() error {
 	p.dirty.Store(false)
-	bytes := p.appended.Load()
+	return p.sync(p.appended.Load())
+}
+
+// sync is Flush for whoever was not asked to through Notify. bytes is what had
+// been appended before.
+func (p *Partition) sync(bytes int64) error {
+	p.unsyncedSince.Store(0) // before the sync: what comes meanwhile counts from then on
 	if _, err := p.log.Flush(); err != nil {
 		p.storageFailed(err)
 		return fmt.Errorf("flush %s-%d: %w", p.opt.Topic, p.opt.Partition, err)
@@ -260,7 +281,8 @@ func (p *Partition) storageFailed(err error) {
 	}
 }
 
-func (p *Partition) wantFlush() {
+// WantFlush asks for a Flush through Options.Notify, unless one has been asked for.
+func (p *Partition) WantFlush() {
 	if p.opt.Notify != nil && !p.dirty.Swap(true) {
 		p.opt.Notify(p)
 	}
@@ -356,6 +378,11 @@ type TopicConfig struct {
 	NoDelete bool
 	// MinInSync is needed for acks=all (min.insync.replicas).
 	MinInSync int
+	// FlushRecords is how many records may be appended before the log is synced,
+	// in the append that makes it so many (flush.messages). Zero means no bound.
+	FlushRecords int64
+	// FlushAge is how long a record may wait for a sync (flush.ms). Zero means no bound.
+	FlushAge time.Duration
 }
 
 // DefaultTopicConfig has Kafka's defaults.
