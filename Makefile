@@ -38,7 +38,7 @@ GO_CLIENTS := internal/compat/goclients
 SKIPPED_PARTS := $(CURDIR)/build/skipped-parts
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-unit test-kgo test-kill test-faults compatibility race lint cross parts fuzz-short bench bench-broker clean
+.PHONY: help build demo test test-unit test-kgo test-kill test-faults compatibility race lint cross parts fuzz-short bench bench-broker bench-cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -107,6 +107,9 @@ bench: ## the benchmarks beside the code: make bench PKG=./agent/... BENCH=Tail
 
 bench-broker: ## this broker against Apache Kafka in one run (some 6 minutes on a quiet machine)
 	$(GO) test ./bench -v -count=1 -run AgainstKafka -timeout 30m -args -against-kafka
+
+bench-cluster: ## three of these brokers against three nodes of Apache Kafka in one run (some 15 minutes)
+	$(GO) test ./bench -v -count=1 -run ClusterAgainstKafka -timeout 60m -args -cluster-against-kafka
 
 clean: ## remove what the build made (not the cache of parts)
 	rm -rf bin build
