@@ -26,21 +26,6 @@ type ControllerConfig struct {
 	NewTopicID func() TopicID
 }
 
-// Registration is what a broker tells of itself when it joins.
-type Registration struct {
-	// ClusterID is the cluster that its data belongs to.
-	ClusterID string
-	// Broker is this broker as clients reach it.
-	Broker Broker
-	// BootID is the machine's boot: the page cache survived if it is the same as before.
-	BootID string
-	// DirectoryID is the identity of the data directory, in the form of [FormatTopicID].
-	DirectoryID string
-	// Clean says that the broker had stopped cleanly. If it had not, every
-	// partition it leads gets a new leader epoch before it leads again.
-	Clean bool
-}
-
 // Controller decides and writes every change of the cluster. It keeps the
 // newest image it decided, which its own broker like the others learns of by an
 // [Update].
@@ -249,9 +234,6 @@ func (c *Controller) createPartitions(ctx context.Context, asked NewPartitions, 
 	c.publish(im.With(grown))
 	return nil
 }
-
-// producerIDBlock is how many producer ids a broker takes at once, as Kafka.
-const producerIDBlock = 1000
 
 // AllocateProducerIDs takes the next block of producer ids, durably, and
 // returns its first and the number of ids in it. No id is ever given twice.

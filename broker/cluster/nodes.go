@@ -87,6 +87,8 @@ type brokerNode struct {
 	BootID      string            `json:"boot_id,omitempty"`
 	DirectoryID string            `json:"directory_id,omitempty"`
 	Clean       bool              `json:"clean"`
+	Lost        bool              `json:"lost,omitempty"`
+	Replaced    bool              `json:"replaced,omitempty"`
 }
 
 // plaintext is the security protocol, and the name of a listener that has no other.
@@ -133,6 +135,8 @@ func newBrokerNode(r Registration, now time.Time) []byte {
 		BootID:      r.BootID,
 		DirectoryID: r.DirectoryID,
 		Clean:       r.Clean,
+		Lost:        r.Lost,
+		Replaced:    r.Replaced,
 	})
 }
 
