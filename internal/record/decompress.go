@@ -10,7 +10,6 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
-	"github.com/pierrec/lz4/v4"
 )
 
 const (
@@ -38,7 +37,6 @@ type Decompressor struct {
 	out        []byte
 	src        bytes.Reader
 	gzip       *gzip.Reader
-	lz4        *lz4.Reader
 	zstd       *zstd.Decoder
 }
 
@@ -95,16 +93,6 @@ func (d *Decompressor) expandGzip(src []byte) ([]byte, error) {
 		return nil, err
 	}
 	return d.readAll(d.gzip)
-}
-
-func (d *Decompressor) expandLZ4(src []byte) ([]byte, error) {
-	d.src.Reset(src)
-	if d.lz4 == nil {
-		d.lz4 = lz4.NewReader(&d.src)
-	} else {
-		d.lz4.Reset(&d.src)
-	}
-	return d.readAll(d.lz4)
 }
 
 // readAll reads r to its end into the kept buffer, within the limit.
