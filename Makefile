@@ -38,7 +38,7 @@ GO_CLIENTS := internal/compat/goclients
 SKIPPED_PARTS := $(CURDIR)/build/skipped-parts
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-unit test-kgo test-kill test-faults compatibility race lint cross parts fuzz-short bench bench-broker bench-cluster clean
+.PHONY: help build demo cluster test test-unit test-kgo test-kill test-faults compatibility race lint cross parts fuzz-short bench bench-broker bench-cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -49,6 +49,11 @@ build: ## build bin/sluice
 demo: build ## run the quick start: generated logs from a file to Parquet, with an account at the end
 	$(GO) build -o bin/demo ./examples/quickstart/demo
 	./bin/demo -sluice bin/sluice
+
+cluster: build ## run a ZooKeeper and three brokers on this machine until Ctrl-C, to try what a cluster does (needs Java)
+	@test -d "$${ZOOKEEPER_HOME:-/usr/share/zookeeper}" || $(GO) run ./internal/testenv/fetch -only zookeeper
+	$(GO) build -o bin/cluster ./examples/cluster
+	./bin/cluster -sluice bin/sluice
 
 # The build comes first so that the tests, which build the binary too, find its
 # packages compiled. `make lint` vets.

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -227,6 +226,10 @@ func killZooKeeperAndLeader(w *world) {
 // fillDisk leaves a node no room until its end.
 func (w *world) fillDisk(n *testenv.Node) {
 	w.say("fill the disk of node %d", n.ID)
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(n.Host.Path(n.DataDir), &disk); err != nil || disk.Blocks*uint64(disk.Bsize) > diskBytes {
+		w.t.Fatalf("node %d has no small disk of its own: %v", n.ID, err)
+	}
 	ballast := n.Host.Path(filepath.Join(n.DataDir, "ballast"))
 	f, err := os.Create(ballast)
 	if err != nil {
@@ -244,8 +247,5 @@ func (w *world) fillDisk(n *testenv.Node) {
 	w.outageOver = time.Now()
 	if err := os.Remove(ballast); err != nil {
 		w.t.Fatal(err)
-	}
-	if _, err := os.Stat(n.Host.Path(n.DataDir)); err != nil {
-		w.t.Fatal(fmt.Errorf("the disk of node %d: %w", n.ID, err))
 	}
 }

@@ -93,9 +93,11 @@ func newKafka(t *testing.T, seed uint64) *world {
 		"broker.heartbeat.interval.ms": "500",
 		"replica.lag.time.max.ms":      fmt.Sprint(sessionTimeout.Milliseconds()),
 		"auto.create.topics.enable":    "false",
-		// Not to run out of the address space of three JVMs.
-		"log.index.size.max.bytes": "1048576",
+		"log.index.size.max.bytes":     "1048576", // else each index takes 10 MB of the small disk
 	}}
+	if net.CanCut() {
+		cfg.DiskBytes = diskBytes
+	}
 	return newWorld(t, net, testenv.StartKafkaCluster(t, cfg), seed)
 }
 

@@ -62,6 +62,7 @@ var mayImport = map[string][]string{
 	"examples/quickstart/demo": {"..."},
 	"examples/quickstart":      {}, // tests of the example
 	"examples/clickhouse":      {},
+	"examples/cluster":         {},
 	"deploy":                   {},
 
 	"internal/admin":            {},
