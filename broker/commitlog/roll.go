@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"fmt"
+	"hash/fnv"
 	"time"
 
 	"github.com/sluice-io/sluice/internal/record"
@@ -42,9 +43,17 @@ func (l *Log) rollDue(p *appendPlan, bytes int64, now time.Time) (bool, error) {
 		return false, err
 	}
 	if first >= 0 && p.maxTimestamp >= 0 {
-		return p.maxTimestamp-first > cfg.rollAge().Milliseconds(), nil
+		return p.maxTimestamp-first > cfg.rollAge(s.lot()).Milliseconds(), nil
 	}
-	return now.Sub(s.created) > cfg.rollAge(), nil
+	return now.Sub(s.created) > cfg.rollAge(s.lot()), nil
+}
+
+// lot is a number that differs from segment to segment as if drawn, and stays
+// the same over a restart.
+func (s *segment) lot() uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s.file.path())) // never fails
+	return h.Sum64()
 }
 
 // firstTimestamp is the max timestamp of the first batch of a segment that is
@@ -98,7 +107,7 @@ func (l *Log) RollIfDue(now time.Time) (rolled bool, err error) {
 		return false, err
 	}
 	s := l.active()
-	if s.size == 0 || now.Sub(s.created) <= l.cfg.Load().rollAge() {
+	if s.size == 0 || now.Sub(s.created) <= l.cfg.Load().rollAge(s.lot()) {
 		return false, nil
 	}
 	if err := l.roll(now); err != nil {

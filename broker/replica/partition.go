@@ -366,6 +366,11 @@ type TopicConfig struct {
 	// than "producer").
 	Compress bool
 	Codec    record.Codec
+	// Levels are those of the codecs (compression.gzip.level and so on).
+	Levels record.CompressorConfig
+	// DecompressedBytesMax limits what one compressed batch may expand to
+	// (max.decompressed.message.bytes). Zero, and what is above it, mean record.DecompressedBytesMax.
+	DecompressedBytesMax int
 	// LogAppendTime replaces the producer's timestamps (message.timestamp.type).
 	LogAppendTime bool
 	// TimestampBeforeMax and TimestampAfterMax bound how far a record's

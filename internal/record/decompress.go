@@ -19,6 +19,9 @@ const (
 	// bufferRetainBytesMax is the largest output buffer that is kept for the
 	// next batch; a larger one is a rare batch's and is given back.
 	bufferRetainBytesMax = 4 << 20
+	// zstdMemoryMin lets a decoder have the windows that encoders use, of up to
+	// 8 MiB, whatever the limit on what comes out.
+	zstdMemoryMin = 8 << 20
 )
 
 // ErrTooLarge says that a batch expands to more than the decompressor's limit.
@@ -47,6 +50,17 @@ func NewDecompressor(limitBytes int) *Decompressor {
 		limitBytes = DecompressedBytesMax
 	}
 	return &Decompressor{limitBytes: limitBytes}
+}
+
+// SetLimit changes the limit for the calls that follow; 0 takes DecompressedBytesMax,
+// which the limit is never above.
+func (d *Decompressor) SetLimit(bytes int) {
+	if bytes <= 0 || bytes > DecompressedBytesMax {
+		bytes = DecompressedBytesMax
+	}
+	if bytes != d.limitBytes {
+		d.limitBytes, d.zstd = bytes, nil // which has the limit built in
+	}
 }
 
 // Decompress expands src. The result is valid until the next call and aliases
@@ -121,7 +135,7 @@ func (d *Decompressor) expandZstd(src []byte) ([]byte, error) {
 		// One goroutine less per decoder, and a bound that is checked before
 		// a frame's declared size is allocated.
 		z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1),
-			zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(uint64(d.limitBytes)))
+			zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(uint64(max(d.limitBytes, zstdMemoryMin))))
 		if err != nil {
 			return nil, err
 		}
@@ -130,6 +144,9 @@ func (d *Decompressor) expandZstd(src []byte) ([]byte, error) {
 	out, err := d.zstd.DecodeAll(src, d.out[:0])
 	if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) {
 		return nil, fmt.Errorf("%w: %w", ErrTooLarge, err)
+	}
+	if err == nil && len(out) > d.limitBytes {
+		return nil, ErrTooLarge
 	}
 	return out, err
 }
