@@ -159,7 +159,7 @@ func (b *Broker) setRole(p *replica.Partition, a assignment) error {
 		b.resignGroups(a, state.LeaderEpoch)
 		return nil
 	}
-	if err := p.Lead(state.LeaderEpoch, state.ISR); err != nil {
+	if err := p.Lead(state, b.cfg.Now()); err != nil {
 		return err
 	}
 	if a.topic.Name == cluster.OffsetsTopic {
@@ -202,6 +202,7 @@ func (b *Broker) openPartition(a assignment, d *dataDir) (*replica.Partition, co
 	}
 	return replica.New(l, replica.Options{
 		Topic: tp.Topic, TopicID: a.topic.ID, Partition: tp.Partition,
+		BrokerID: b.cfg.NodeID, HighWatermark: d.stored.highWatermarks[tp],
 		GroupFsync: !b.cfg.NoGroupFsync,
 		Notify:     b.flusher.notify,
 		Failed:     b.storageFailed,

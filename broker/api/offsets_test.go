@@ -216,7 +216,7 @@ func TestOffsetForLeaderEpoch(t *testing.T) {
 	n := newNode(t)
 	p := n.topic("t", topicOptions{})[0]
 	n.fill("t", "a", "b")
-	if err := p.Lead(5, []int32{1}); err != nil {
+	if err := p.Lead(ledHere(5), n.clock.now()); err != nil {
 		t.Fatal(err)
 	}
 	n.fill("t", "c")

@@ -63,6 +63,8 @@ type producePart struct {
 	bad       []record.RecordError
 	base      int64
 	last      int64
+	epoch     int32 // of the leader that appended
+	minISR    int
 	time      int64 // log append time, -1 if the producer's times stand
 	start     int64
 }
@@ -248,6 +250,7 @@ func (a *API) appendBatch(c *checker, q *produceRequest, p *producePart, now tim
 		return err
 	}
 	p.base, p.last, p.time = done.First, done.Last, done.LogAppendTime
+	p.epoch, p.minISR = done.Epoch, minISR
 	p.start = p.partition.Log().StartOffset()
 	if !done.Duplicate {
 		m := a.metrics.topic(p.partition.Topic())
@@ -367,6 +370,7 @@ type produceWait struct {
 type commitWait struct {
 	replica.Wait
 	partition *replica.Partition
+	epoch     int32
 	codeAt    int
 	decided   bool
 }
@@ -377,10 +381,11 @@ func (a *API) awaitCommit(r *server.Request, q *produceRequest, resp []byte, cod
 	w := &produceWait{r: r, version: q.version, resp: resp}
 	for i := range q.parts {
 		p := &q.parts[i]
-		if p.code == 0 && p.partition.HighWatermark() <= p.last {
+		if p.code == 0 && !p.partition.Committed(p.last, p.epoch, p.minISR) {
 			w.parts = append(w.parts, commitWait{
-				Wait:      replica.Wait{Waiter: w, Mark: replica.HighWatermark, Offset: p.last + 1},
+				Wait:      replica.Wait{Waiter: w, Offset: p.last + 1, MinISR: p.minISR},
 				partition: p.partition,
+				epoch:     p.epoch,
 				codeAt:    codesAt[i],
 			})
 		}
@@ -401,8 +406,8 @@ func (w *produceWait) start(a *API, timeout time.Duration) {
 	w.mu.Unlock()
 	for i := range w.parts {
 		p := &w.parts[i]
-		if !p.partition.Await(&p.Wait) {
-			w.Fire(&p.Wait, p.partition.Err())
+		if armed, err := p.partition.AwaitCommit(&p.Wait, p.epoch); !armed {
+			w.Fire(&p.Wait, err)
 		}
 	}
 	w.r.OnGone(w.gone)

@@ -73,16 +73,20 @@ func (l *Log) firstTimestamp(s *segment) (int64, error) {
 
 // roll closes the active segment and opens a new one at the log's end. When it
 // fails the active segment is still in use. Called with mu held.
-func (l *Log) roll(now time.Time) error {
+func (l *Log) roll(now time.Time) error { return l.rollAt(l.end, now) }
+
+// rollAt is roll for a log that goes on at an offset, at its end or, when what is
+// between was compacted away, after it.
+func (l *Log) rollAt(base int64, now time.Time) error {
 	old := l.active()
 	if err := old.seal(); err != nil {
 		return fmt.Errorf("roll segment %d: %w", old.base, err)
 	}
-	snapshot, err := l.writeSnapshot(l.end)
+	snapshot, err := l.writeSnapshot(base)
 	if err != nil {
 		return fmt.Errorf("roll segment %d: %w", old.base, err)
 	}
-	s, err := l.createSegment(l.end, now)
+	s, err := l.createSegment(base, now)
 	if err != nil {
 		return fmt.Errorf("roll segment %d: %w", old.base, err)
 	}
@@ -91,6 +95,7 @@ func (l *Log) roll(now time.Time) error {
 	l.unsynced = append(l.unsynced, old)
 	l.unsyncedFiles = append(l.unsyncedFiles, snapshot)
 	l.dirDirty = true
+	l.end = base
 	l.state.Unlock()
 	old.file.release()
 	l.snapshotAt, l.appendedAtSnapshot = s.base, l.appended
