@@ -68,6 +68,20 @@ type displacedError struct{ error }
 
 func (e *displacedError) Unwrap() error { return e.error }
 
+// ReadClusterID returns the identity of the store's cluster, [ErrNoNode] if it
+// has none yet.
+func ReadClusterID(ctx context.Context, store Store) (string, error) {
+	data, _, err := store.Get(ctx, clusterIDPath)
+	if err != nil {
+		return "", fmt.Errorf("read cluster id: %w", err)
+	}
+	var n clusterIDNode
+	if err := parseNode("cluster id", data, &n); err != nil {
+		return "", err
+	}
+	return n.ID, nil
+}
+
 // EnsureClusterID returns the identity of the store's cluster. A store that has
 // none yet takes the proposed one.
 func EnsureClusterID(ctx context.Context, store Store, proposed string) (string, error) {
@@ -81,15 +95,7 @@ func EnsureClusterID(ctx context.Context, store Store, proposed string) (string,
 			return "", fmt.Errorf("write cluster id: %w", err)
 		}
 	}
-	data, _, err := store.Get(ctx, clusterIDPath)
-	if err != nil {
-		return "", fmt.Errorf("read cluster id: %w", err)
-	}
-	var n clusterIDNode
-	if err := parseNode("cluster id", data, &n); err != nil {
-		return "", err
-	}
-	return n.ID, nil
+	return ReadClusterID(ctx, store)
 }
 
 // prepareTree makes the nodes that are always there and checks that the store
