@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -419,4 +420,14 @@ func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// leads makes a broker lead a partition, as far as the picture of the cluster goes.
+func (n *node) leads(topic string, partition int, leader, epoch int32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t := *n.image.Topic(topic)
+	t.Partitions = slices.Clone(t.Partitions)
+	t.Partitions[partition].Leader, t.Partitions[partition].LeaderEpoch = leader, epoch
+	n.image = n.image.With(&t)
 }

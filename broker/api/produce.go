@@ -18,6 +18,7 @@ package api
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,9 +32,12 @@ import (
 
 const (
 	produceVersionMin = 3
-	acksNone          = 0
-	acksLeader        = 1
-	acksAll           = -1
+	// leaderNamedVersion is the first whose answer names the leader to a client
+	// that asks another.
+	leaderNamedVersion = 10
+	acksNone           = 0
+	acksLeader         = 1
+	acksAll            = -1
 )
 
 // produceRequest is a decoded request with what became of each partition. Its
@@ -116,12 +120,12 @@ func produce(a *API, r *server.Request) {
 		a.endUnacknowledged(r, q)
 		return
 	}
-	resp, codesAt := a.encodeProduce(q, r.Conn.ListenerName())
+	resp := a.encodeProduce(q, r.Conn.ListenerName())
 	if q.acks == acksAll && q.appended() {
-		a.awaitCommit(r, q, resp, codesAt)
+		a.awaitCommit(r, q, resp)
 		return
 	}
-	r.Respond(produceResponse(r.Version, resp))
+	r.Respond(produceResponse(r.Version, resp.b))
 }
 
 func produceResponse(version int16, b []byte) server.Response {
@@ -281,16 +285,27 @@ func (q *produceRequest) appended() bool {
 	return false
 }
 
-// encodeProduce encodes the answer. codesAt has where each partition's error
-// code is, for those that turn out otherwise.
-func (a *API) encodeProduce(q *produceRequest, listener string) (b []byte, codesAt []int) {
+// produceAnswer is an encoded answer that can still be changed for the
+// partitions that turn out otherwise.
+type produceAnswer struct {
+	b      []byte
+	marks  []answerMark // of each partition, with acks=all
+	endAt  int          // where the tags of the whole begin
+	misled bool         // those tags have the brokers' addresses
+}
+
+// answerMark is where a partition's error code and its tags are.
+type answerMark struct{ code, tags int }
+
+// encodeProduce encodes the answer.
+func (a *API) encodeProduce(q *produceRequest, listener string) produceAnswer {
 	w := writer{b: make([]byte, 0, q.encodedBytes()), flexible: q.version >= 9}
+	var answer produceAnswer
 	if q.acks == acksAll {
-		codesAt = make([]int, 0, len(q.parts))
+		answer.marks = make([]answerMark, 0, len(q.parts))
 	}
 	w.array(len(q.topics))
 	parts := q.parts
-	misled := false
 	for i := range q.topics {
 		t := &q.topics[i]
 		if q.version >= 13 {
@@ -300,17 +315,20 @@ func (a *API) encodeProduce(q *produceRequest, listener string) (b []byte, codes
 		}
 		w.array(t.parts)
 		for j := range t.parts {
-			if codesAt != nil {
-				codesAt = append(codesAt, len(w.b)+4)
+			mark := a.encodeProducePart(&w, q.version, t, &parts[j])
+			if answer.marks != nil {
+				answer.marks = append(answer.marks, mark)
 			}
-			misled = a.encodeProducePart(&w, q.version, t, &parts[j]) || misled
+			answer.misled = answer.misled || q.version >= leaderNamedVersion && parts[j].code == kerr.NotLeaderForPartition.Code
 		}
 		parts = parts[t.parts:]
 		w.tags()
 	}
 	w.int32(0) // throttle time
-	a.encodeEndpoints(&w, listener, misled && q.version >= 10)
-	return w.b, codesAt
+	answer.endAt = len(w.b)
+	a.encodeEndpoints(&w, listener, answer.misled)
+	answer.b = w.b
+	return answer
 }
 
 func (q *produceRequest) encodedBytes() int {
@@ -324,9 +342,9 @@ func (q *produceRequest) encodedBytes() int {
 	return n
 }
 
-// encodeProducePart tells whether the answer sends the client to another leader.
-func (a *API) encodeProducePart(w *writer, version int16, t *produceTopic, p *producePart) (misled bool) {
+func (a *API) encodeProducePart(w *writer, version int16, t *produceTopic, p *producePart) (mark answerMark) {
 	w.int32(p.index)
+	mark.code = len(w.b)
 	w.int16(p.code)
 	w.int64(p.base)
 	w.int64(p.time)
@@ -342,43 +360,45 @@ func (a *API) encodeProducePart(w *writer, version int16, t *produceTopic, p *pr
 		}
 		w.nullableStr(p.message)
 	}
-	if version >= 10 && p.code == kerr.NotLeaderForPartition.Code {
+	mark.tags = len(w.b)
+	if version >= leaderNamedVersion && p.code == kerr.NotLeaderForPartition.Code {
 		leader, epoch := a.leaderOf(t.name, t.id, version >= 13, p.index)
 		w.currentLeader(0, leader, epoch)
-		return true
+	} else {
+		w.tags()
 	}
-	w.tags()
-	return false
+	return mark
 }
 
 // produceWait answers a produce when its records are committed. It is the one
 // waiter of all its partitions.
 type produceWait struct {
+	a       *API
 	r       *server.Request
 	version int16
 
 	mu      sync.Mutex
-	resp    []byte
+	resp    produceAnswer
 	parts   []commitWait
 	pending int  // parts that are not decided
 	done    bool // answered, or the client has gone
 	stop    func() bool
 }
 
-// commitWait is the wait for one partition. codeAt is where its code is in the
-// response; waiters find it by the Wait.
+// commitWait is the wait for one partition; waiters find it by the Wait.
 type commitWait struct {
 	replica.Wait
 	partition *replica.Partition
 	epoch     int32
-	codeAt    int
+	mark      answerMark
 	decided   bool
+	lost      bool // decided by the end of this broker's leadership
 }
 
 // awaitCommit answers when the high watermarks have passed the appended
 // records. It is called with the request's body in place and gives it up.
-func (a *API) awaitCommit(r *server.Request, q *produceRequest, resp []byte, codesAt []int) {
-	w := &produceWait{r: r, version: q.version, resp: resp}
+func (a *API) awaitCommit(r *server.Request, q *produceRequest, resp produceAnswer) {
+	w := &produceWait{a: a, r: r, version: q.version, resp: resp}
 	for i := range q.parts {
 		p := &q.parts[i]
 		if p.code == 0 && !p.partition.Committed(p.last, p.epoch, p.minISR) {
@@ -386,23 +406,23 @@ func (a *API) awaitCommit(r *server.Request, q *produceRequest, resp []byte, cod
 				Wait:      replica.Wait{Waiter: w, Offset: p.last + 1, MinISR: p.minISR},
 				partition: p.partition,
 				epoch:     p.epoch,
-				codeAt:    codesAt[i],
+				mark:      resp.marks[i],
 			})
 		}
 	}
 	if len(w.parts) == 0 {
-		r.Respond(produceResponse(q.version, resp))
+		r.Respond(produceResponse(q.version, resp.b))
 		return
 	}
 	timeout := q.timeout
 	r.ReleaseBody()
-	w.start(a, timeout)
+	w.start(timeout)
 }
 
-func (w *produceWait) start(a *API, timeout time.Duration) {
+func (w *produceWait) start(timeout time.Duration) {
 	w.mu.Lock()
 	w.pending = len(w.parts)
-	w.stop = a.AfterFunc(timeout, w.expire)
+	w.stop = w.a.AfterFunc(timeout, w.expire)
 	w.mu.Unlock()
 	for i := range w.parts {
 		p := &w.parts[i]
@@ -418,7 +438,7 @@ func (w *produceWait) Fire(wait *replica.Wait, err error) {
 	w.mu.Lock()
 	for i := range w.parts {
 		if p := &w.parts[i]; &p.Wait == wait && !p.decided && !w.done {
-			p.decide(w.resp, dataCode(err))
+			p.decide(w.resp.b, dataCode(err))
 			w.pending--
 		}
 	}
@@ -433,8 +453,8 @@ func (w *produceWait) Fire(wait *replica.Wait, err error) {
 // decide sets the code in the response. The offsets stay: the records are in
 // the log, whether or not they get committed.
 func (p *commitWait) decide(resp []byte, code int16) {
-	p.decided = true
-	resp[p.codeAt], resp[p.codeAt+1] = byte(uint16(code)>>8), byte(code)
+	p.decided, p.lost = true, code == kerr.NotLeaderForPartition.Code
+	resp[p.mark.code], resp[p.mark.code+1] = byte(uint16(code)>>8), byte(code)
 }
 
 // expire answers that the time is over for what is not committed yet.
@@ -447,7 +467,7 @@ func (w *produceWait) expire() {
 	w.done = true
 	for i := range w.parts {
 		if p := &w.parts[i]; !p.decided {
-			p.decide(w.resp, kerr.RequestTimedOut.Code)
+			p.decide(w.resp.b, kerr.RequestTimedOut.Code)
 		}
 	}
 	w.mu.Unlock()
@@ -470,7 +490,36 @@ func (w *produceWait) gone() {
 // end answers; it is called once, by who set done.
 func (w *produceWait) end() {
 	w.forget()
-	w.r.Respond(produceResponse(w.version, w.resp))
+	if w.version >= leaderNamedVersion && slices.ContainsFunc(w.parts, func(p commitWait) bool { return p.lost }) {
+		w.nameLeaders()
+	}
+	w.r.Respond(produceResponse(w.version, w.resp.b))
+}
+
+// nameLeaders puts the present leaders of the partitions that this broker has
+// ceased to lead into their tags, which are empty, and the brokers' addresses into
+// those of the answer.
+func (w *produceWait) nameLeaders() {
+	old := w.resp
+	out := writer{b: make([]byte, 0, len(old.b)+64), flexible: true}
+	from := 0
+	for i := range w.parts { // in the order of the answer
+		p := &w.parts[i]
+		if !p.lost {
+			continue
+		}
+		out.b = append(out.b, old.b[from:p.mark.tags]...)
+		leader, epoch := w.a.leaderOf("", p.partition.TopicID(), true, p.partition.Index())
+		out.currentLeader(0, leader, epoch)
+		from = p.mark.tags + 1
+	}
+	out.b = append(out.b, old.b[from:old.endAt]...)
+	if old.misled {
+		out.b = append(out.b, old.b[old.endAt:]...)
+	} else {
+		w.a.encodeEndpoints(&out, w.r.Conn.ListenerName(), true)
+	}
+	w.resp.b = out.b
 }
 
 func (w *produceWait) forget() {

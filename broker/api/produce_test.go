@@ -482,6 +482,55 @@ func TestProduceToAnotherLeaderNamesIt(t *testing.T) {
 	}
 }
 
+// The leader may change while acks=all waits: the answer names the new one too.
+func TestLeadershipLostWhileWaitingNamesTheLeader(t *testing.T) {
+	for version := int16(9); version <= 13; version++ {
+		n := newNode(t)
+		parts := n.topic("t", topicOptions{partitions: 4, groupFsync: true})
+		w := n.dial()
+		req := produceTo("t", 0, version, n.batchOf(record.BuildOptions{}, "x"))
+		req.Acks, req.TimeoutMillis = -1, 10_000
+		for i := int32(1); i < 4; i++ {
+			more := req.Topics[0].Partitions[0]
+			more.Partition = i
+			req.Topics[0].Partitions = append(req.Topics[0].Partitions, more)
+		}
+		id := w.send(req)
+		waitFor(t, func() bool { return n.clock.waiting() == 1 })
+		n.leads("t", 1, 2, 7)
+		n.leads("t", 3, 2, 8)
+		parts[1].Resign(7)
+		parts[3].Resign(8)
+		for _, p := range []int{0, 2} {
+			if err := parts[p].Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		resp := w.receive(req, id).(*kmsg.ProduceResponse)
+		brokers := 0
+		for i, want := range []int32{-1, 7, -1, 8} {
+			p := resp.Topics[0].Partitions[i]
+			leader := int32(2)
+			if want < 0 {
+				expectCode(t, p.ErrorCode, nil)
+			} else {
+				expectCode(t, p.ErrorCode, kerr.NotLeaderForPartition)
+			}
+			if want < 0 || version < 10 {
+				leader, want = -1, -1
+			} else {
+				brokers = 2
+			}
+			if p.CurrentLeader.LeaderID != leader || p.CurrentLeader.LeaderEpoch != want {
+				t.Errorf("version %d, partition %d: %+v", version, i, p.CurrentLeader)
+			}
+		}
+		if len(resp.Brokers) != brokers {
+			t.Errorf("version %d: %d brokers", version, len(resp.Brokers))
+		}
+	}
+}
+
 func TestOldProduceVersionsAreAdvertisedAndRefused(t *testing.T) {
 	n := newNode(t)
 	n.topic("t", topicOptions{})
