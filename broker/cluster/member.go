@@ -19,6 +19,11 @@ type Registration struct {
 	BootID string
 	// DirectoryID is the identity of the data directory, in the form of [FormatTopicID].
 	DirectoryID string
+	// MoreDirectoryIDs are the identities of the broker's other data directories.
+	MoreDirectoryIDs []string
+	// DirectoriesOffline says that some directory has failed, so that its
+	// identity is not known.
+	DirectoriesOffline bool
 	// Clean says that the broker had stopped cleanly. If it had not, every
 	// partition it leads gets a new leader epoch before it leads again.
 	Clean bool
@@ -27,7 +32,7 @@ type Registration struct {
 	// below a stored high watermark.
 	Lost bool
 	// Replaced says that the operator has given the broker another, empty data
-	// directory. Without it, another directory is refused.
+	// directory in place of one. Without it, one that is missing is refused.
 	Replaced bool
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -19,11 +20,32 @@ func directoryPath(id int32) string {
 // last stop that no controller has decided on yet. A broker may register and go
 // again before one has, and would know nothing of it the next time.
 type directoryNode struct {
-	Version     int    `json:"version"`
-	DirectoryID string `json:"directory_id"`
-	Unclean     bool   `json:"unclean,omitempty"`
-	Lost        bool   `json:"lost,omitempty"`
-	Replaced    bool   `json:"replaced,omitempty"`
+	Version     int      `json:"version"`
+	DirectoryID string   `json:"directory_id"`
+	More        []string `json:"more_directory_ids,omitempty"`
+	Unclean     bool     `json:"unclean,omitempty"`
+	Lost        bool     `json:"lost,omitempty"`
+	Replaced    bool     `json:"replaced,omitempty"`
+}
+
+// undecided tells whether there is something that no controller has decided on.
+func (n directoryNode) undecided() bool { return n.Unclean || n.Lost || n.Replaced }
+
+// missing returns an identity that n has and a registration lacks, "" if none:
+// of a directory that was wiped, replaced or left out.
+func (n directoryNode) missing(r Registration) string {
+	if n.DirectoryID != r.DirectoryID {
+		return n.DirectoryID
+	}
+	if r.DirectoriesOffline {
+		return ""
+	}
+	for _, id := range n.More {
+		if !slices.Contains(r.MoreDirectoryIDs, id) {
+			return id
+		}
+	}
+	return ""
 }
 
 // triesMax bounds how often a change is tried again that others were faster
@@ -40,16 +62,17 @@ func overtaken(err error) bool {
 // session timeouts.
 const registrationWait = 2
 
-// OtherDirectoryError refuses a broker whose data directory is not the one that
-// the cluster knows of it: what it had acknowledged is not there.
+// OtherDirectoryError refuses a broker that lacks a data directory which the
+// cluster knows of it: what it had acknowledged is not there.
 type OtherDirectoryError struct {
-	BrokerID   int32
-	Known, Own string
+	BrokerID int32
+	Missing  string   // identity of the directory
+	Own      []string // identities of those that there are
 }
 
 func (e *OtherDirectoryError) Error() string {
-	return fmt.Sprintf("the data directory of broker %d was %s when it was in the cluster last, and now it is %s, "+
-		"which does not have what that broker acknowledged", e.BrokerID, e.Known, e.Own)
+	return fmt.Sprintf("broker %d had the data directory with the id %s when it was in the cluster last, and has now %s, "+
+		"without what it had acknowledged there", e.BrokerID, e.Missing, strings.Join(e.Own, " and "))
 }
 
 // TakenError refuses a broker whose id another one has.
@@ -206,11 +229,20 @@ func (m *Member) remember(ctx context.Context) (directoryNode, Op, error) {
 		known = directoryNode{Version: 1, DirectoryID: m.self.DirectoryID}
 		write = func(data []byte) Op { return Create(path, data) }
 	}
-	if known.DirectoryID != m.self.DirectoryID {
+	own := append([]string{m.self.DirectoryID}, m.self.MoreDirectoryIDs...)
+	if missing := known.missing(m.self); missing != "" {
 		if !m.self.Replaced {
-			return known, Op{}, &OtherDirectoryError{m.self.Broker.ID, known.DirectoryID, m.self.DirectoryID}
+			return known, Op{}, &OtherDirectoryError{m.self.Broker.ID, missing, own}
 		}
-		known.DirectoryID, known.Replaced = m.self.DirectoryID, true
+		known.DirectoryID, known.More, known.Replaced = own[0], nil, true
+	}
+	if !m.self.DirectoriesOffline {
+		known.More = nil
+	}
+	for _, id := range m.self.MoreDirectoryIDs {
+		if !slices.Contains(known.More, id) {
+			known.More = append(known.More, id)
+		}
 	}
 	known.Unclean = known.Unclean || !m.self.Clean
 	known.Lost = known.Lost || m.self.Lost
@@ -237,7 +269,7 @@ func (m *Member) forgetDecided(ctx context.Context) error {
 	}
 	m.self.Clean, m.self.Lost, m.self.Replaced = true, false, false
 	known, version, err := m.readDirectory(ctx)
-	if err != nil || version < 0 || known == (directoryNode{Version: 1, DirectoryID: known.DirectoryID}) {
+	if err != nil || version < 0 || !known.undecided() {
 		return err
 	}
 	known.Unclean, known.Lost, known.Replaced = false, false, false

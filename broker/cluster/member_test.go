@@ -359,7 +359,7 @@ func TestMemberRefusals(t *testing.T) {
 			if err := m.Leave(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			refuse(r, "of broker 1 was directory-1", "now it is elsewhere")
+			refuse(r, "broker 1 had the data directory with the id directory-1", "has now elsewhere")
 
 			r.Replaced = true
 			replaced := join(t, c, kind.again(t), r)
@@ -369,8 +369,46 @@ func TestMemberRefusals(t *testing.T) {
 			if err := replaced.Leave(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			refuse(registrationOf(1), "of broker 1 was elsewhere") // the old disk again
+			refuse(registrationOf(1), "with the id elsewhere") // the old disk again
 		})
+	}
+}
+
+// Each of several data directories is known: one that is new may come, one that
+// is not there is refused, unless that may be for a failed disk.
+func TestMemberKnowsAllItsDirectories(t *testing.T) {
+	c, tree := newCourt(t), NewMemory()
+	for _, step := range []struct {
+		more     []string
+		offline  bool
+		replaced bool
+		missing  string
+	}{
+		{more: []string{"b"}},
+		{more: []string{"c", "b"}},
+		{more: []string{"c"}, offline: true},
+		{more: []string{"c"}, missing: "b"},
+		{more: []string{"c"}, offline: true},
+		{more: []string{"c", "new"}, missing: "b"},
+		{more: []string{"c", "new"}, replaced: true},
+		{more: []string{"c", "b"}, missing: "new"},
+		{more: []string{"c", "new"}},
+	} {
+		store := tree.Open()
+		r := registrationOf(1)
+		r.MoreDirectoryIDs, r.DirectoriesOffline, r.Replaced = step.more, step.offline, step.replaced
+		m := newTestMember(t, c, store)
+		err := m.Join(t.Context(), r)
+		var other *OtherDirectoryError
+		if step.missing != "" && (!errors.As(err, &other) || other.Missing != step.missing) || step.missing == "" && err != nil {
+			t.Errorf("%+v: %v", step, err)
+		}
+		if err == nil {
+			if err := m.Leave(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		_ = store.Close()
 	}
 }
 
