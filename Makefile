@@ -23,6 +23,9 @@ BENCH_TIME   ?= 1s
 PKG          ?= ./...
 CROSS        := linux/amd64 linux/arm64 darwin/arm64
 
+# Brokers of `make test-kgo`: 1, or a cluster of 3 and a ZooKeeper.
+BROKERS := 1
+
 # Kills in a row of `make test-kill`, which takes some 2 s for each.
 KILLS := 50
 
@@ -68,8 +71,8 @@ test: build ## all tests, with real servers and clients where they can be had (u
 test-unit: ## the fast inner loop: no processes, no network, under 30 s
 	$(GO) test -vet=off -short -timeout $(UNIT_TIMEOUT) $(PKG)
 
-test-kgo: ## franz-go's own public test suite in full, against the broker
-	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) -run TestFranzGoSuite -v ./internal/compat -args -kgo.full
+test-kgo: ## franz-go's own public test suite in full, against BROKERS (1) brokers
+	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) -run TestFranzGoSuite -v ./internal/compat -args -kgo.full -kgo.brokers $(BROKERS)
 
 test-kill: ## KILLS (50) SIGKILLs in a row under load: nothing acknowledged may be lost
 	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) -run TestKilledUnderLoad -v ./internal/compat -args -kills $(KILLS)

@@ -12,9 +12,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
-const clusterNodes = 3
+const (
+	clusterNodes = 3
+	// Three JVMs that start at once on a busy machine get in each other's way.
+	clusterReadyTimeout = 3 * time.Minute
+)
 
 // ClusterConfig says how a cluster is started; its zero value is usable.
 type ClusterConfig struct {
@@ -69,6 +74,7 @@ func (n *Node) Restart(ctx context.Context) error {
 	if old := n.Process(); old != nil {
 		<-old.Done()
 	}
+	n.command.ReadyTimeout = clusterReadyTimeout
 	p, err := spawn(n.command, n.logs)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", n.command.Name, err)
