@@ -75,6 +75,9 @@ func topicConfig(s cluster.TopicSettings) replica.TopicConfig {
 	if n := s.Int("flush.messages"); n < math.MaxInt64 {
 		cfg.FlushRecords = n
 	}
+	// The settings were checked when they were stored.
+	cfg.ThrottledLeaders, _ = replica.ParseReplicaSet(s["leader.replication.throttled.replicas"])
+	cfg.ThrottledFollowers, _ = replica.ParseReplicaSet(s["follower.replication.throttled.replicas"])
 	switch codec := s["compression.type"]; codec {
 	case "producer":
 	case "uncompressed":

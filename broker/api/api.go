@@ -24,6 +24,9 @@ type Config struct {
 	BrokerID int32
 	// InterBrokerListener is the name of the listener on which other brokers are served.
 	InterBrokerListener string
+	// RackAwareReads sends consumers to an in-sync replica in their rack
+	// (replica.selector.class).
+	RackAwareReads bool
 	// AutoCreateTopics allows Metadata requests to create topics
 	// (auto.create.topics.enable).
 	AutoCreateTopics bool
@@ -64,6 +67,8 @@ type Deps struct {
 	// pushes. Nil where this broker is alone.
 	Forward Forwarder
 	Updates UpdateReceiver
+	// LeaderThrottle bounds what throttled followers are given. Nil means no bound.
+	LeaderThrottle *replica.Throttle
 	// Groups is the group coordinator.
 	Groups *group.Coordinator
 	// Properties are this broker's settings, for those who ask for them.

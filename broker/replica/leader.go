@@ -19,6 +19,8 @@ var (
 	// ErrStaleBrokerEpoch says that the fetch comes from an earlier life of the
 	// broker: what it had fetched then may be gone (KIP-903).
 	ErrStaleBrokerEpoch = errors.New("broker epoch is older than the current one")
+	// ErrOffsetOutOfRange is the log's: the offset lies below its start.
+	ErrOffsetOutOfRange = commitlog.ErrOffsetOutOfRange
 	// ErrOffsetNotAvailable says that the high watermark has not reached the
 	// leader's first offset yet, so that it may lie below what the leader before
 	// had committed (KIP-207).

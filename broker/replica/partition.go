@@ -262,6 +262,9 @@ func (p *Partition) LastStableOffset() int64 { return p.hw.Load() }
 // partition was made: what has become readable between two looks.
 func (p *Partition) VisibleBytes() int64 { return p.visible.Load() }
 
+// AppendedBytes counts the bytes that came to the log since the partition was made.
+func (p *Partition) AppendedBytes() int64 { return p.appended.Load() }
+
 func (p *Partition) offset(m Mark) int64 {
 	if m == LogEnd {
 		return p.log.EndOffset()
@@ -306,6 +309,10 @@ type TopicConfig struct {
 	FlushRecords int64
 	// FlushAge is how long a record may wait for a sync (flush.ms). Zero means no bound.
 	FlushAge time.Duration
+	// ThrottledLeaders and ThrottledFollowers are the replicas whose copying is
+	// bounded on the leader's side and on the follower's, while they are not in
+	// sync (leader.replication.throttled.replicas, follower.replication.throttled.replicas).
+	ThrottledLeaders, ThrottledFollowers ReplicaSet
 }
 
 // DefaultTopicConfig has Kafka's defaults.
