@@ -42,6 +42,7 @@ func kinds() []kind {
 		{name: "leader frozen for a moment", run: func(w *world) { w.freeze(w.leader(), w.between(0, sessionTimeout/2)) }},
 		{name: "rolling restart", run: rollingRestart},
 		{name: "torn tail", run: tornTail},
+		{name: "monotonic clock ahead after a kill", run: clockAhead, needs: namespaces},
 
 		{name: "leader cut from its followers", run: cutFromFollowers(both), outage: true, needs: namespaces},
 		{name: "leader's words to its followers cut", run: cutFromFollowers(to), outage: true, needs: namespaces},
@@ -76,6 +77,18 @@ func (w *world) kill(n *testenv.Node) {
 	w.say("kill node %d", n.ID)
 	n.Kill()
 	w.hold(w.between(0, 2*sessionTimeout))
+	w.restart()
+}
+
+// clockAhead starts a node again with its monotonic clock hours ahead of what it
+// was, as no reboot sets it. The wall clock cannot be moved for one node: what
+// is kept over a restart by that is tested where a clock is an argument.
+func clockAhead(w *world) {
+	n := w.leader()
+	w.say("kill node %d, its clock goes ahead", n.ID)
+	n.Kill()
+	n.Host.AheadBy(w.between(time.Hour, 24*time.Hour))
+	w.hold(w.between(0, sessionTimeout))
 	w.restart()
 }
 

@@ -74,15 +74,16 @@ func (n *Node) Restart(ctx context.Context) error {
 	if old := n.Process(); old != nil {
 		<-old.Done()
 	}
-	n.command.ReadyTimeout = clusterReadyTimeout
-	p, err := spawn(n.command, n.logs)
+	command := n.Host.In(n.command)
+	command.ReadyTimeout = clusterReadyTimeout
+	p, err := spawn(command, n.logs)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", n.command.Name, err)
 	}
 	n.mu.Lock()
 	n.process = p
 	n.mu.Unlock()
-	if err := p.awaitReady(ctx, n.command); err != nil {
+	if err := p.awaitReady(ctx, command); err != nil {
 		return fmt.Errorf("start %s: %w; it printed:\n%s", n.command.Name, err, p.tail())
 	}
 	return nil
@@ -200,9 +201,9 @@ func StartCluster(t testing.TB, zooKeeper string, cfg ClusterConfig) *Cluster {
 		if err := os.WriteFile(file, content, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		n.command = n.Host.In(Command{Name: n.Host.Name, Path: binary, Dir: n.logs,
+		n.command = Command{Name: n.Host.Name, Path: binary, Dir: n.logs,
 			Args:  []string{"broker", "--config", file, "--data", n.DataDir, "--listen", n.Addr, "--metrics", n.Metrics},
-			Ready: func(ctx context.Context) error { return PingKafka(ctx, n.Addr) }})
+			Ready: func(ctx context.Context) error { return PingKafka(ctx, n.Addr) }}
 		c.Nodes = append(c.Nodes, n)
 	}
 	c.start(t)
@@ -250,7 +251,7 @@ func StartKafkaCluster(t testing.TB, cfg ClusterConfig) *Cluster {
 		if out, err := exec.CommandContext(t.Context(), format.Path, format.Args...).CombinedOutput(); err != nil {
 			t.Fatalf("format Kafka's storage: %v\n%s", err, out)
 		}
-		n.command = n.Host.In(kafkaCommand(n.Host.Name, parts, properties, n.logs, n.Addr, KafkaConfig{Measured: cfg.Measured}))
+		n.command = kafkaCommand(n.Host.Name, parts, properties, n.logs, n.Addr, KafkaConfig{Measured: cfg.Measured})
 	}
 	c.start(t)
 	return c

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Network is a set of hosts on one link, and the test beside them. With the
@@ -38,6 +39,7 @@ type Host struct {
 	mac    string
 	device string
 	holder *Process // of its namespaces; nil: the test's own
+	ahead  time.Duration
 }
 
 // loopback is the test's own host, for servers that nothing is cut from.
@@ -206,10 +208,20 @@ func (h *Host) In(c Command) Command {
 	if h.holder == nil {
 		return c
 	}
-	c.Args = append(h.enter("sh", "-c", `cd "$0" && exec "$@"`, orRoot(c.Dir), c.Path), c.Args...)
+	command := append([]string{c.Path}, c.Args...)
+	if h.ahead > 0 {
+		ahead := fmt.Sprint(int64(h.ahead.Seconds()))
+		command = append([]string{"unshare", "--time", "--monotonic", ahead, "--boottime", ahead, "--"}, command...)
+	}
+	c.Args = append(h.enter("sh", "-c", `cd "$0" && exec "$@"`, orRoot(c.Dir)), command...)
 	c.Path = "nsenter"
 	return c
 }
+
+// AheadBy lets the monotonic clock of the host's later processes be so far ahead
+// of the test's. (The wall clock is the whole machine's: nothing can move it for
+// one host.)
+func (h *Host) AheadBy(d time.Duration) { h.ahead = d }
 
 func (h *Host) enter(args ...string) []string {
 	return append([]string{"--target", fmt.Sprint(h.holder.PID()), "--net", "--mount", "--"}, args...)

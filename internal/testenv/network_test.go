@@ -98,6 +98,27 @@ func TestSmallDisk(t *testing.T) {
 	}
 }
 
+func TestAheadBy(t *testing.T) {
+	n := NewNetwork(t)
+	if !n.CanCut() {
+		t.Skip("no time namespaces here")
+	}
+	a := n.Host(t, "a")
+	uptime := func() (seconds float64) {
+		c := a.In(Command{Path: "cat", Args: []string{"/proc/uptime"}})
+		out, err := exec.CommandContext(t.Context(), c.Path, c.Args...).CombinedOutput()
+		if _, scan := fmt.Sscan(string(out), &seconds); err != nil || scan != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return seconds
+	}
+	before := uptime()
+	a.AheadBy(time.Hour)
+	if d := uptime() - before; d < 3600 || d > 3660 {
+		t.Errorf("the clock is %.0f s ahead, not an hour", d)
+	}
+}
+
 // The test binary itself is the server and the client on the hosts.
 const (
 	serveEnv = "SLUICE_TESTENV_SERVE"
