@@ -101,7 +101,7 @@ func (w *world) possible() []kind {
 		have |= zooKeeper
 	}
 	if w.cluster.Name == "sluice" {
-		have |= unsynced
+		have |= ours
 	}
 	return slices.DeleteFunc(kinds(), func(k kind) bool {
 		return k.needs&^have != 0 || !strings.Contains(k.name, *only)

@@ -27,7 +27,7 @@ type need uint
 const (
 	namespaces need = 1 << iota // cuts and small disks
 	zooKeeper                   // a cluster that stands on one
-	unsynced                    // brokers that know what a reboot may have cost them
+	ours                        // Apache Kafka ends on a full disk, and counts on no loss of what was not synced
 )
 
 func kinds() []kind {
@@ -35,6 +35,8 @@ func kinds() []kind {
 		{name: "kill -9 of a leader", run: func(w *world) { w.kill(w.leader()) }},
 		{name: "kill -9 of a follower", run: func(w *world) { w.kill(w.follower()) }},
 		{name: "kill -9 of the controller", run: func(w *world) { w.kill(w.controller()) }},
+		{name: "kill -9 of a leader, thrice in its session", run: killThrice},
+		{name: "kill -9 of the controller and of a leader", run: killControllerAndLeader, outage: true},
 		{name: "kill -9 of all nodes at once", run: killAll, outage: true},
 		{name: "leader frozen past its session", run: func(w *world) { w.freeze(w.leader(), w.pastSession()) }},
 		{name: "controller frozen past its session", run: func(w *world) { w.freeze(w.controller(), w.pastSession()) }},
@@ -58,12 +60,12 @@ func kinds() []kind {
 		{name: "ZooKeeper frozen until all sessions are over", run: freezeZooKeeper, needs: zooKeeper, outage: true},
 		{name: "ZooKeeper and a leader killed", run: killZooKeeperAndLeader, needs: zooKeeper, outage: true},
 
-		{name: "disk of a leader full", run: func(w *world) { w.fillDisk(w.leader()) }, outage: true, needs: namespaces},
-		{name: "disk of a follower full", run: func(w *world) { w.fillDisk(w.follower()) }, outage: true, needs: namespaces},
-		{name: "power loss of a leader", run: func(w *world) { w.powerLoss(w.leader()) }, needs: namespaces | unsynced},
-		{name: "power loss of a follower", run: func(w *world) { w.powerLoss(w.follower()) }, needs: namespaces | unsynced},
-		{name: "kill -9 of all nodes, power loss of one", run: killAllPowerLoss(1), outage: true, needs: namespaces | unsynced},
-		{name: "kill -9 of all nodes, power loss of two", run: killAllPowerLoss(2), outage: true, needs: namespaces | unsynced},
+		{name: "disk of a leader full", run: func(w *world) { w.fillDisk(w.leader()) }, outage: true, needs: namespaces | ours},
+		{name: "disk of a follower full", run: func(w *world) { w.fillDisk(w.follower()) }, outage: true, needs: namespaces | ours},
+		{name: "power loss of a leader", run: func(w *world) { w.powerLoss(w.leader()) }, needs: namespaces | ours},
+		{name: "power loss of a follower", run: func(w *world) { w.powerLoss(w.follower()) }, needs: namespaces | ours},
+		{name: "kill -9 of all nodes, power loss of one", run: killAllPowerLoss(1), outage: true, needs: namespaces | ours},
+		{name: "kill -9 of all nodes, power loss of two", run: killAllPowerLoss(2), outage: true, needs: namespaces | ours},
 	}
 }
 
@@ -77,6 +79,36 @@ func (w *world) kill(n *testenv.Node) {
 	w.say("kill node %d", n.ID)
 	n.Kill()
 	w.hold(w.between(0, 2*sessionTimeout))
+	w.restart()
+}
+
+// killThrice lets a node come back so soon, and so often, that the others hardly
+// notice: each time it is another broker of the same ID.
+func killThrice(w *world) {
+	n := w.leader()
+	w.say("kill node %d thrice", n.ID)
+	for range 3 {
+		n.Kill()
+		w.hold(w.between(0, sessionTimeout/4))
+		w.restart()
+		w.hold(w.between(0, sessionTimeout/4))
+	}
+}
+
+// killControllerAndLeader leaves one node, often before it knows of the first
+// death.
+func killControllerAndLeader(w *world) {
+	controller := w.controller()
+	leader := w.leader()
+	for leader == controller {
+		leader = w.cluster.Nodes[w.rng.IntN(len(w.cluster.Nodes))]
+	}
+	w.say("kill nodes %d and %d", controller.ID, leader.ID)
+	controller.Kill()
+	w.hold(w.between(0, sessionTimeout))
+	leader.Kill()
+	w.hold(w.between(0, 2*sessionTimeout))
+	w.outageOver = time.Now()
 	w.restart()
 }
 
