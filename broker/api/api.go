@@ -99,7 +99,8 @@ type API struct {
 	producers producerIDs
 	changes   imageChange
 	draining  atomic.Bool
-	large     sync.Mutex // held while a large request is decoded and started
+	fullDisk  atomic.Int64 // when a full disk was last logged, in ms
+	large     sync.Mutex   // held while a large request is decoded and started
 }
 
 // maxKey is the largest API key that can have a route.

@@ -25,6 +25,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/sluice-io/sluice/broker/cluster"
+	"github.com/sluice-io/sluice/broker/commitlog"
 	"github.com/sluice-io/sluice/broker/replica"
 	"github.com/sluice-io/sluice/broker/server"
 	"github.com/sluice-io/sluice/internal/record"
@@ -269,10 +270,27 @@ func (a *API) logAppendError(p *producePart, err error) {
 	if errors.Is(err, replica.ErrOffline) {
 		return // it was logged when it went offline
 	}
+	if errors.Is(err, commitlog.ErrNoSpace) {
+		a.logFullDisk(p, err)
+		return
+	}
 	switch dataCode(err) {
 	case kerr.KafkaStorageError.Code, kerr.UnknownServerError.Code, kerr.CorruptMessage.Code:
 		a.Log.Error("append", "topic", p.partition.Topic(), "partition", p.index, "error", err)
 	}
+}
+
+// fullDiskLogInterval is how often a disk that stays full is logged: every
+// producer meets it at every try.
+const fullDiskLogInterval = 10 * time.Second
+
+func (a *API) logFullDisk(p *producePart, err error) {
+	now, last := a.Now().UnixMilli(), a.fullDisk.Load()
+	if now-last < fullDiskLogInterval.Milliseconds() || !a.fullDisk.CompareAndSwap(last, now) {
+		return
+	}
+	a.Log.Error("the disk is full: records are refused with KAFKA_STORAGE_ERROR and reads go on; free some room, or lower retention.bytes or retention.ms of the largest topics; writing goes on by itself when there is room",
+		"topic", p.partition.Topic(), "partition", p.index, "error", err)
 }
 
 // appended tells whether anything was appended that a producer may wait for.

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/sluice-io/sluice/broker/commitlog"
 	"github.com/sluice-io/sluice/broker/replica"
 	"github.com/sluice-io/sluice/internal/record"
 )
@@ -528,6 +529,23 @@ func TestLeadershipLostWhileWaitingNamesTheLeader(t *testing.T) {
 		if len(resp.Brokers) != brokers {
 			t.Errorf("version %d: %d brokers", version, len(resp.Brokers))
 		}
+	}
+}
+
+// A full disk is met at every try of every producer, and logged once in a while, with what helps.
+func TestFullDiskIsLoggedOnce(t *testing.T) {
+	n := newNode(t)
+	part := &producePart{partition: n.topic("t", topicOptions{})[0]}
+	for range 3 {
+		n.api.logAppendError(part, fmt.Errorf("append: %w", commitlog.ErrNoSpace))
+	}
+	if got := n.log.String(); strings.Count(got, "disk is full") != 1 || !strings.Contains(got, "retention.bytes") || !strings.Contains(got, "topic=t") {
+		t.Errorf("logged:\n%s", got)
+	}
+	n.clock.advance(fullDiskLogInterval)
+	n.api.logAppendError(part, commitlog.ErrNoSpace)
+	if got := n.log.String(); strings.Count(got, "disk is full") != 2 {
+		t.Errorf("logged:\n%s", got)
 	}
 }
 

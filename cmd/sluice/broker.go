@@ -36,15 +36,18 @@ func newBroker(c *common) *cobra.Command {
 			if printConfig {
 				return cfg.Print(cmd.OutOrStdout())
 			}
+			port, err := takeOperatorPort(metrics)
+			if err != nil {
+				return err
+			}
+			defer port.release()
 			reg := newRegistry()
 			b, err := startBroker(cmd.Context(), log, reg, cfg)
 			if err != nil {
 				return err
 			}
 			defer stopBroker(log, b)
-			if err := serveOperator(cmd.Context(), log, metrics, reg, []probe{{"broker", b.Ready}}); err != nil {
-				return err
-			}
+			port.serve(cmd.Context(), log, reg, []probe{{"broker", b.Ready}})
 			<-cmd.Context().Done()
 			return nil
 		},

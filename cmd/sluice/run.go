@@ -52,6 +52,11 @@ func newRun(c *common) *cobra.Command {
 // runPipelines starts broker, sinks and agent in this order and stops them in the other: lines that are read are still acknowledged, and
 // writes in hand are finished. What is acknowledged and not yet stored then lies in the broker's log, for the next start.
 func runPipelines(ctx context.Context, log *slog.Logger, pipes []*pipelines.Pipeline, o runOptions, out io.Writer) error {
+	port, err := takeOperatorPort(o.metrics)
+	if err != nil {
+		return err
+	}
+	defer port.release()
 	reg := newRegistry()
 	var probes []probe
 	var brokers []string
@@ -82,9 +87,7 @@ func runPipelines(ctx context.Context, log *slog.Logger, pipes []*pipelines.Pipe
 		}
 		probes = append(probes, probe{"agent", a.Ready})
 	}
-	if err := serveOperator(ctx, log, o.metrics, reg, append(probes, ws.probes()...)); err != nil {
-		return err
-	}
+	port.serve(ctx, log, reg, append(probes, ws.probes()...))
 	err = runRoles(ctx, a, ws, collected)
 	printAccounts(out, a, ws)
 	if err == nil && o.once {
