@@ -40,6 +40,7 @@ type Broker struct {
 	clusterLog *cluster.Embedded
 	metadata   *cluster.Metadata
 	controller *cluster.Controller
+	member     *cluster.Member
 	partitions replica.Partitions
 	groups     *group.Coordinator
 	api        *api.API
@@ -61,6 +62,7 @@ type Broker struct {
 	ready     atomic.Pointer[string] // why not; nil is ready
 	stopSteps context.CancelFunc
 	stepsDone chan struct{}
+	joined    bool // a member of the cluster, which is to be left
 }
 
 // New checks the configuration and returns a broker that has touched nothing
@@ -143,7 +145,7 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	undo = append(undo, b.abortLogs, b.groups.Close)
+	undo = append(undo, b.abortLogs, b.leave, b.groups.Close)
 	if err := b.join(ctx, cluster.Broker{ID: b.cfg.NodeID, Host: at[0].Host, Port: at[0].Port, Rack: b.cfg.Rack, Endpoints: at}); err != nil {
 		return err
 	}
@@ -184,12 +186,17 @@ func (b *Broker) build() {
 	b.flusher = newFlusher(b.log, b.metrics.flushSeconds, time.Now)
 	b.flusher.start(b.cfg.FlushThreads)
 	b.metadata = cluster.NewMetadata()
-	b.controller = cluster.NewController(b.log, b.clusterLog, b.metadata, cluster.ControllerConfig{
+	b.controller = cluster.NewController(b.log, b.clusterLog, b.metadata, nil, cluster.ControllerConfig{
+		BrokerID:                 b.cfg.NodeID,
 		DefaultPartitions:        b.cfg.NumPartitions,
 		DefaultReplicationFactor: b.cfg.DefaultReplicationFactor,
 		BrokerConfigs:            dynamicConfigs(),
+		TopicDefaults:            b.cfg.TopicDefaults,
+		Offline:                  b.isOffline,
 		Now:                      b.cfg.Now,
 	})
+	b.member = cluster.NewMember(b.log, b.clusterLog, b.controller, cluster.MemberConfig{Now: b.cfg.Now})
+	b.metadata.Subscribe(b.member.Seen)
 	b.groups = group.New(b.log, b.reg, coordinator.SystemClock{}, group.Config{
 		InitialRebalanceDelay:  max(b.cfg.GroupInitialRebalanceDelay, 0),
 		SessionTimeoutMin:      b.cfg.GroupSessionTimeoutMin,
@@ -207,7 +214,7 @@ func (b *Broker) build() {
 	})
 	b.api = api.New(api.Deps{
 		Log: b.log, Registerer: b.reg,
-		Image: b.metadata.Image, Controller: b.controller,
+		Image: b.metadata.Image, Controller: b.controller, ProducerIDs: b.member.AllocateProducerIDs,
 		Partitions: &b.partitions, Groups: b.groups,
 		Properties: b.cfg.Properties(), Now: b.cfg.Now,
 		LogDirs: b.logDirs, Offline: b.isOffline,
@@ -247,13 +254,14 @@ func (b *Broker) join(ctx context.Context, self cluster.Broker) error {
 	if err != nil {
 		return err
 	}
-	err = b.controller.Start(ctx, cluster.Registration{
+	err = b.member.Join(ctx, cluster.Registration{
 		ClusterID: b.identity.ClusterID, Broker: self,
 		BootID: bootID(), DirectoryID: b.identity.DirectoryID, Clean: clean,
 	})
 	if err != nil {
 		return err
 	}
+	b.joined = true
 	b.forgetStrays(b.metadata.Image())
 	if err := b.locateLogs(b.metadata.Image()); err != nil {
 		return fmt.Errorf("find the logs: %w", err)
@@ -294,6 +302,7 @@ func (b *Broker) Shutdown(ctx context.Context) error {
 	cut := b.drain(ctx)
 	b.stopSteps()
 	<-b.stepsDone
+	b.leave()
 	err := b.closeLogs()
 	if closeErr := b.clusterLog.Close(); err == nil {
 		err = closeErr
@@ -305,6 +314,22 @@ func (b *Broker) Shutdown(ctx context.Context) error {
 	b.log.Info("broker has stopped")
 	return cut
 }
+
+// leave ends the membership in the cluster. What cannot be told to the store
+// ends with its session.
+func (b *Broker) leave() {
+	if !b.joined {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveWait)
+	defer cancel()
+	if err := b.member.Leave(ctx); err != nil {
+		b.log.Debug("the cluster store was not told that the broker leaves", "error", err)
+	}
+}
+
+// leaveWait bounds how long a stop waits for the cluster store.
+const leaveWait = 5 * time.Second
 
 // drain ends all requests. Records that wait for the disk are synced and
 // acknowledged; what waits for other records, or for other members of a group,
@@ -374,8 +399,9 @@ func (b *Broker) abort() {
 	b.stopSteps()
 	<-b.stepsDone
 	b.flusher.stop()
-	b.abortLogs()
 	_ = b.clusterLog.Close()
+	b.leave()
+	b.abortLogs()
 	b.releaseDirs()
 }
 

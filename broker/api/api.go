@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -60,6 +61,8 @@ type Deps struct {
 	Partitions *replica.Partitions
 	// Controller makes the offsets topic when the first group asks for its coordinator.
 	Controller *cluster.Controller
+	// ProducerIDs takes the next block of producer ids: the first, and how many.
+	ProducerIDs func(context.Context) (first, count int64, err error)
 	// ControllerID is the broker that is the controller as far as this one knows,
 	// -1 if none is. Nil means the image's.
 	ControllerID func() int32

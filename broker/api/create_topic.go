@@ -15,12 +15,12 @@ import (
 // controller is, and returns it once this broker knows it. One that somebody
 // else made meanwhile is as good.
 func (a *API) createTopic(ctx context.Context, asked cluster.NewTopic) (*cluster.Topic, error) {
-	err := cluster.ErrNotController
+	err, here := cluster.ErrNotController, false
 	for errors.Is(err, cluster.ErrNotController) && ctx.Err() == nil {
-		if a.elsewhere() {
-			err = a.createTopicElsewhere(ctx, asked)
-		} else {
+		if here = !a.elsewhere(); here {
 			err = a.Controller.CreateTopics(ctx, []cluster.NewTopic{asked}, false)[0].Err
+		} else {
+			err = a.createTopicElsewhere(ctx, asked)
 		}
 		if a.Forward == nil {
 			break // there is no other controller to come
@@ -28,6 +28,14 @@ func (a *API) createTopic(ctx context.Context, asked cluster.NewTopic) (*cluster
 	}
 	if err != nil && !errors.Is(err, cluster.ErrTopicExists) {
 		return nil, err
+	}
+	if here {
+		// This broker knows all that its controller has decided. What is not
+		// there was deleted meanwhile.
+		if t := a.Image().Topic(asked.Name); t != nil {
+			return t, nil
+		}
+		return nil, cluster.ErrUnknownTopic
 	}
 	err = a.awaitImage(ctx, func(im *cluster.Image) bool { return im.Topic(asked.Name) != nil })
 	if err != nil {

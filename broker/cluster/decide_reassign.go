@@ -125,6 +125,23 @@ func (im *Image) held(p Partition) (Partition, error) {
 	return p.ledBy(leader), nil
 }
 
+// repaired makes whole what was cut between the node of a topic, which is
+// written first, and the states of its partitions: nobody is in sync who has
+// no replica.
+func repaired(im *Image) *Image {
+	return im.mapPartitions(func(_ *Topic, _ int32, p Partition) Partition {
+		if len(difference(p.ISR, p.Replicas)) == 0 {
+			return p
+		}
+		next, err := im.held(p)
+		if err != nil {
+			next.Leader = NoLeader // until one of the in-sync replicas is back
+			next.LeaderEpoch++
+		}
+		return next
+	})
+}
+
 func orNil(ids []int32) []int32 {
 	if len(ids) == 0 {
 		return nil

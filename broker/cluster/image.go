@@ -49,11 +49,9 @@ type Broker struct {
 	Epoch int64  // of its registration: another one is another life of the broker
 	// ShuttingDown says that it has asked to stop: it is not given anything to lead.
 	ShuttingDown bool
-	// Clean and Lost are what it registered of its last stop, and DirectoryID which
-	// data it has; see [Registration]. Replaced says that it had another directory
-	// when it was known last. Only the controller knows them.
+	// Clean, Lost and Replaced are what it registered of its last stop and of its
+	// disk; see [Registration]. Only the controller knows them.
 	Clean, Lost, Replaced bool
-	DirectoryID           string
 	// Endpoints are where clients reach it, by the name of the listener that
 	// they use; Host and Port are the first one's. Nil means that there are no others.
 	Endpoints []Endpoint

@@ -197,17 +197,16 @@ func assignReplicas(im *Image, topic string, from, to, factor int) ([][]int32, e
 }
 
 // firstState elects the first live replica as leader of a new partition; all
-// live replicas are in sync, since there is nothing to have.
+// live replicas are in sync, since there is nothing to have. If none is live,
+// all of them are, and the first to come leads.
 func firstState(im *Image, replicas []int32) Partition {
 	p := Partition{Leader: NoLeader, Replicas: replicas}
-	for _, id := range replicas {
-		if _, ok := im.Broker(id); ok {
-			p.ISR = append(p.ISR, id)
-		}
+	p.ISR = only(replicas, func(id int32) bool { return im.mayLead(p, id) })
+	if len(p.ISR) == 0 {
+		p.ISR = slices.Clone(replicas)
+		return p
 	}
-	if len(p.ISR) > 0 {
-		p.Leader = p.ISR[0]
-	}
+	p.Leader = p.ISR[0]
 	return p
 }
 
