@@ -10,6 +10,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -23,7 +24,10 @@ import (
 
 type runOptions struct {
 	data, listen, metrics string
-	once                  bool
+	// retentionCheck is how often the embedded broker looks for old segments; 0 is
+	// its default, which no flag changes.
+	retentionCheck time.Duration
+	once           bool
 }
 
 func newRun(c *common) *cobra.Command {
@@ -143,6 +147,7 @@ func runRoles(ctx context.Context, a *agent.Agent, ws workers, collected chan st
 func startEmbedded(ctx context.Context, log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.Pipeline, o runOptions) (*broker.Broker, error) {
 	cfg := broker.EmbeddedConfig(filepath.Join(o.data, "broker"), o.listen)
 	cfg.HoldFor = sinkGroups(pipes)
+	cfg.RetentionCheck = o.retentionCheck
 	return startBroker(ctx, log, reg, cfg)
 }
 
