@@ -138,6 +138,20 @@ func (im *Image) preferred(p Partition, among []int32) int32 {
 	return NoLeader
 }
 
+// uncleanLeader returns who is to lead where nobody that can is in sync: the
+// most preferred replica, of those that did not come back with less than they
+// had if there are any.
+func (im *Image) uncleanLeader(p Partition) int32 {
+	whole := only(p.Replicas, func(id int32) bool {
+		b, _ := im.Broker(id)
+		return !b.Replaced && !b.Lost
+	})
+	if leader := im.preferred(p, whole); leader != NoLeader {
+		return leader
+	}
+	return im.preferred(p, p.Replicas)
+}
+
 // ledBy gives a partition another leader, or none, in an epoch of its own.
 func (p Partition) ledBy(leader int32) Partition {
 	p.Leader = leader

@@ -55,13 +55,18 @@ func (m membership) decide(p Partition, unclean func() bool) Partition {
 		return p // its creation was cut short, and is completed elsewhere
 	}
 	p.Offline = m.stillOffline(p.Offline)
-	p.ISR = m.inSync(p)
+	had := m.withData(p.ISR)
+	p.ISR = m.inSync(p, had)
 	if slices.Contains(p.ISR, p.Leader) && m.stays(p, p.Leader) {
 		return p
 	}
 	leader := m.im.preferred(p, p.ISR)
-	if leader == NoLeader && unclean() {
-		if leader = m.im.preferred(p, p.Replicas); leader != NoLeader {
+	if leader == NoLeader {
+		p.ISR = m.complete(had)
+		if unclean() {
+			leader = m.im.uncleanLeader(p)
+		}
+		if leader != NoLeader {
 			p.ISR = []int32{leader}
 		}
 	}
@@ -92,30 +97,42 @@ func (m membership) stays(p Partition, id int32) bool {
 	return live && !m.came[id] && !slices.Contains(p.Offline, id)
 }
 
-// inSync returns the in-sync replicas that are left. Those that serve on are all,
-// if there are any: the others may catch up again. If there are none, those that
-// came back with all they had; and if nobody is there, all stay that may still
-// come back with it.
-func (m membership) inSync(p Partition) []int32 {
-	had := only(p.ISR, func(id int32) bool {
+// withData drops the members of the in-sync replicas whose disk is another one.
+func (m membership) withData(isr []int32) []int32 {
+	return only(isr, func(id int32) bool {
 		b, live := m.im.Broker(id)
 		return !live || !m.came[id] || !b.Replaced
 	})
-	if stay := only(had, func(id int32) bool { return m.stays(p, id) }); len(stay) > 0 {
-		return stay
-	}
-	if back := only(had, func(id int32) bool { return m.came[id] && !m.lost(id) }); len(back) > 0 {
-		return back
-	}
-	if away := only(had, func(id int32) bool { return !m.came[id] }); len(away) > 0 {
-		return away
-	}
-	// All that are left lack something. What the most preferred one has is as
-	// much as can be had.
-	if leader := m.im.preferred(p, had); leader != NoLeader {
-		return []int32{leader}
+}
+
+// complete drops those that lost records, if that leaves any: they are who can
+// be waited for when nobody can lead.
+func (m membership) complete(had []int32) []int32 {
+	if all := only(had, func(id int32) bool { return !m.came[id] || !m.lost(id) }); len(all) > 0 {
+		return all
 	}
 	return had
+}
+
+// inSync returns the in-sync replicas under a leader that is to be found among
+// them. Those that serve on are all, if one of them can lead: the others may
+// catch up again. If none can, those that came back with all they had count too.
+// If all that were in sync lost something, what the most preferred one has is as
+// much as can be had.
+func (m membership) inSync(p Partition, had []int32) []int32 {
+	stay := only(had, func(id int32) bool { return m.stays(p, id) })
+	if slices.Contains(stay, p.Leader) || m.im.preferred(p, stay) != NoLeader {
+		return stay
+	}
+	complete := m.complete(had)
+	there := only(complete, func(id int32) bool { return m.stays(p, id) || m.came[id] && !m.lost(id) })
+	if m.im.preferred(p, there) != NoLeader {
+		return there
+	}
+	if leader := m.im.preferred(p, complete); leader != NoLeader {
+		return []int32{leader}
+	}
+	return complete
 }
 
 // WithOffline decides what follows from what a broker answered to an update: of
@@ -256,7 +273,7 @@ func electUnclean(im *Image, p Partition) (Partition, error) {
 	}
 	leader := im.preferred(p, p.ISR)
 	if leader == NoLeader {
-		if leader = im.preferred(p, p.Replicas); leader == NoLeader {
+		if leader = im.uncleanLeader(p); leader == NoLeader {
 			return p, ErrEligibleLeadersNotAvailable
 		}
 		p.ISR = []int32{leader}
