@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,10 +37,7 @@ type Broker struct {
 
 	dirs       []*dataDir           // the first holds the cluster store
 	identity   commitlog.Properties // of the first
-	tree       clusterStore
-	zooKeeper  *cluster.ZooKeeper // the store, or nil if it is the embedded one
-	membership commitlog.Membership
-	wasMember  bool // there is one of before this start
+	clusterLog *cluster.Embedded
 	metadata   *cluster.Metadata
 	controller *cluster.Controller
 	member     *cluster.Member
@@ -62,7 +60,6 @@ type Broker struct {
 
 	addr      atomic.Pointer[string]
 	ready     atomic.Pointer[string] // why not; nil is ready
-	failed    chan error             // has room for one: why the broker must stop
 	stopSteps context.CancelFunc
 	stepsDone chan struct{}
 	joined    bool // a member of the cluster, which is to be left
@@ -72,7 +69,7 @@ type Broker struct {
 // yet. Its metrics are registered with reg, which may be nil, when it starts.
 func New(log *slog.Logger, reg prometheus.Registerer, cfg Config) (*Broker, error) {
 	cfg = cfg.withDefaults()
-	b := &Broker{log: log, reg: reg, cfg: cfg, failed: make(chan error, 1)}
+	b := &Broker{log: log, reg: reg, cfg: cfg}
 	if reg == nil {
 		b.reg = prometheus.NewRegistry()
 	}
@@ -114,18 +111,6 @@ func (b *Broker) Ready() error {
 	return nil
 }
 
-// Failed receives why the broker cannot go on and is to be shut down, if that
-// ever happens: another process has taken its place in the cluster.
-func (b *Broker) Failed() <-chan error { return b.failed }
-
-func (b *Broker) fail(why error) {
-	b.notReady(why.Error())
-	select {
-	case b.failed <- why:
-	default: // there is a reason already
-	}
-}
-
 // Start brings the broker up; see the package comment for the order. When it
 // fails, it has stopped again what it had started, and its error names what is
 // wrong and how to mend it.
@@ -146,10 +131,10 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 	if err := b.prepareDataDirs(); err != nil {
 		return err
 	}
-	if err := b.openStore(ctx); err != nil {
+	if err := b.openStore(); err != nil {
 		return err
 	}
-	undo = append(undo, func() { _ = b.tree.Close() })
+	undo = append(undo, func() { _ = b.clusterLog.Close() })
 	b.build()
 	undo = append(undo, b.flusher.stop)
 	if b.bound, err = b.server.Listen(); err != nil {
@@ -161,9 +146,6 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 		return err
 	}
 	undo = append(undo, b.abortLogs, b.leave, b.groups.Close)
-	if b.zooKeeper != nil {
-		b.server.Serve() // the controller tells a member of the cluster what it has
-	}
 	if err := b.join(ctx, cluster.Broker{ID: b.cfg.NodeID, Host: at[0].Host, Port: at[0].Port, Rack: b.cfg.Rack, Endpoints: at}); err != nil {
 		return err
 	}
@@ -173,12 +155,25 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 	b.startSteps()
 	address := b.bound[0].String()
 	b.addr.Store(&address)
-	if b.zooKeeper == nil {
-		b.server.Serve()
-	}
+	b.server.Serve()
 	b.ready.Store(nil)
 	b.log.Info("broker is ready", "address", address, "advertised", fmt.Sprintf("%s:%d", at[0].Host, at[0].Port),
 		"data", b.cfg.DataDir, "cluster", b.identity.ClusterID, "node", b.cfg.NodeID, "took", time.Since(begun).Round(time.Millisecond))
+	return nil
+}
+
+func (b *Broker) openStore() (err error) {
+	if err := b.identifyDirs(); err != nil {
+		return err
+	}
+	store, recovered, err := cluster.OpenEmbedded(filepath.Join(b.dirs[0].path, clusterDir))
+	if err != nil {
+		return err
+	}
+	if recovered.CutBytes > 0 {
+		b.log.Warn("the cluster store ended in an unfinished transaction, which was cut", "bytes", recovered.CutBytes)
+	}
+	b.clusterLog = store
 	return nil
 }
 
@@ -191,7 +186,7 @@ func (b *Broker) build() {
 	b.flusher = newFlusher(b.log, b.metrics.flushSeconds, time.Now)
 	b.flusher.start(b.cfg.FlushThreads)
 	b.metadata = cluster.NewMetadata()
-	b.controller = cluster.NewController(b.log, b.tree, b.metadata, nil, cluster.ControllerConfig{
+	b.controller = cluster.NewController(b.log, b.clusterLog, b.metadata, nil, cluster.ControllerConfig{
 		BrokerID:                 b.cfg.NodeID,
 		DefaultPartitions:        b.cfg.NumPartitions,
 		DefaultReplicationFactor: b.cfg.DefaultReplicationFactor,
@@ -200,9 +195,7 @@ func (b *Broker) build() {
 		Offline:                  b.isOffline,
 		Now:                      b.cfg.Now,
 	})
-	b.member = cluster.NewMember(b.log, b.tree, b.controller, cluster.MemberConfig{
-		SessionTimeout: b.cfg.ZooKeeperSessionTimeout, Now: b.cfg.Now, Displaced: b.fail,
-	})
+	b.member = cluster.NewMember(b.log, b.clusterLog, b.controller, cluster.MemberConfig{Now: b.cfg.Now})
 	b.metadata.Subscribe(b.member.Seen)
 	b.groups = group.New(b.log, b.reg, coordinator.SystemClock{}, group.Config{
 		InitialRebalanceDelay:  max(b.cfg.GroupInitialRebalanceDelay, 0),
@@ -261,16 +254,14 @@ func (b *Broker) join(ctx context.Context, self cluster.Broker) error {
 	if err != nil {
 		return err
 	}
-	if err := b.member.Join(ctx, b.registration(self, clean)); err != nil {
-		return explainJoin(err)
+	err = b.member.Join(ctx, cluster.Registration{
+		ClusterID: b.identity.ClusterID, Broker: self,
+		BootID: bootID(), DirectoryID: b.identity.DirectoryID, Clean: clean,
+	})
+	if err != nil {
+		return err
 	}
 	b.joined = true
-	if err := b.noteMembership(); err != nil {
-		return err
-	}
-	if err := b.awaitImage(ctx); err != nil {
-		return err
-	}
 	b.forgetStrays(b.metadata.Image())
 	if err := b.locateLogs(b.metadata.Image()); err != nil {
 		return fmt.Errorf("find the logs: %w", err)
@@ -296,14 +287,10 @@ func (b *Broker) Run(ctx context.Context, drain time.Duration) error {
 	if err := b.Start(ctx); err != nil {
 		return err
 	}
-	var failed error
-	select {
-	case <-ctx.Done():
-	case failed = <-b.Failed():
-	}
+	<-ctx.Done()
 	stop, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
-	return errors.Join(failed, b.Shutdown(stop))
+	return b.Shutdown(stop)
 }
 
 // Shutdown stops the broker in good order; see the package comment. When ctx
@@ -317,7 +304,7 @@ func (b *Broker) Shutdown(ctx context.Context) error {
 	<-b.stepsDone
 	b.leave()
 	err := b.closeLogs()
-	if closeErr := b.tree.Close(); err == nil {
+	if closeErr := b.clusterLog.Close(); err == nil {
 		err = closeErr
 	}
 	b.releaseDirs()
@@ -412,7 +399,7 @@ func (b *Broker) abort() {
 	b.stopSteps()
 	<-b.stepsDone
 	b.flusher.stop()
-	_ = b.tree.Close()
+	_ = b.clusterLog.Close()
 	b.leave()
 	b.abortLogs()
 	b.releaseDirs()

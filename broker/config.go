@@ -53,10 +53,6 @@ type Config struct {
 	ZooKeeperAuth string
 	// ZooKeeperACL lets only those who show ZooKeeperAuth change what the broker makes [zookeeper.set.acl].
 	ZooKeeperACL bool
-	// ReplacedDisk says, for one start, that data directories which the cluster
-	// knows of this broker are gone for good: it begins without what was there
-	// and copies it from the other replicas.
-	ReplacedDisk bool
 	// InterBrokerListener is the listener that brokers reach each other by
 	// [inter.broker.listener.name]: the first of Listen.
 	InterBrokerListener string

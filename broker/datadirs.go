@@ -86,18 +86,17 @@ func (b *Broker) releaseDirs() {
 	}
 }
 
-// identifyDirs reads or makes the identities of the data directories. clusterID
-// is that of a new one, empty if the first of them is to make it up.
-func (b *Broker) identifyDirs(clusterID string) error {
+// identifyDirs reads or makes the identities of the data directories.
+func (b *Broker) identifyDirs() error {
 	for i, d := range b.dirs {
 		if d.err() != nil {
 			continue
 		}
 		var err error
-		d.identity, err = identify(b.cfg.FS, d.path, b.cfg.NodeID, clusterID)
+		d.identity, err = identify(b.cfg.FS, d.path, b.cfg.NodeID, b.identity.ClusterID)
 		switch {
 		case err == nil && i == 0:
-			b.identity, clusterID = d.identity, d.identity.ClusterID
+			b.identity = d.identity
 		case err == nil:
 		case i == 0 || errors.Is(err, errForeign):
 			return err

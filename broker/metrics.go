@@ -18,7 +18,6 @@ type metrics struct {
 	logBytes, logEnd, logStart *prometheus.Desc
 	partitions, offline        *prometheus.Desc
 	dirsOffline                *prometheus.Desc
-	zooKeeper                  *prometheus.Desc
 	held                       *prometheus.Desc
 	lagRecords, lagSeconds     *prometheus.Desc
 	members                    *prometheus.Desc
@@ -42,7 +41,6 @@ func newMetrics(b *Broker) *metrics {
 		offline:     desc("broker_offline_partitions", "Partitions of this broker that it cannot serve because their storage failed."),
 		held:        desc("broker_held_bytes", "Bytes past their retention that are kept because a group of this process has not committed them.", "topic"),
 		dirsOffline: desc("broker_offline_data_dirs", "Data directories that have failed."),
-		zooKeeper:   desc("broker_zookeeper_connected", "Whether ZooKeeper can be reached, 1 or 0; absent from a broker that is alone."),
 		lagRecords:  desc("group_lag_records", "Records below the high watermark that a group has not committed.", "group", "topic", "partition"),
 		lagSeconds:  desc("group_lag_seconds", "Age of the oldest record that a group has not committed, by its batch's timestamp; 0 if there is none.", "group", "topic", "partition"),
 		members:     desc("group_members", "Members of a group.", "group"),
@@ -53,7 +51,7 @@ func newMetrics(b *Broker) *metrics {
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.flushSeconds.Describe(ch)
 	m.b.cleaner.metrics.Describe(ch)
-	for _, d := range []*prometheus.Desc{m.logBytes, m.logEnd, m.logStart, m.partitions, m.offline, m.dirsOffline, m.zooKeeper, m.held, m.lagRecords, m.lagSeconds, m.members} {
+	for _, d := range []*prometheus.Desc{m.logBytes, m.logEnd, m.logStart, m.partitions, m.offline, m.dirsOffline, m.held, m.lagRecords, m.lagSeconds, m.members} {
 		ch <- d
 	}
 }
@@ -96,13 +94,6 @@ func (m *metrics) collectLogs(ch chan<- prometheus.Metric) {
 	ch <- gauge(m.partitions, float64(len(all)))
 	ch <- gauge(m.offline, float64(offline))
 	ch <- gauge(m.dirsOffline, float64(dirsOffline))
-	if z := m.b.zooKeeper; z != nil {
-		connected := 0.0
-		if z.Lost().IsZero() {
-			connected = 1
-		}
-		ch <- gauge(m.zooKeeper, connected)
-	}
 }
 
 func (m *metrics) collectGroups(ch chan<- prometheus.Metric) {

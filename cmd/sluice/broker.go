@@ -18,7 +18,7 @@ const brokerStopTimeout = 20 * time.Second
 
 func newBroker(c *common) *cobra.Command {
 	var file, data, listen, metrics string
-	var printConfig, replacedDisk bool
+	var printConfig bool
 	cmd := &cobra.Command{
 		Use: "broker", Short: "Run a broker that speaks the Kafka protocol",
 		Long: "Runs a broker, as a service, until SIGTERM; then it drains. The configuration file is YAML with Kafka's property names; flags\n" +
@@ -33,7 +33,6 @@ func newBroker(c *common) *cobra.Command {
 			if err != nil {
 				return errUsage{err}
 			}
-			cfg.ReplacedDisk = replacedDisk
 			if printConfig {
 				return cfg.Print(cmd.OutOrStdout())
 			}
@@ -49,19 +48,14 @@ func newBroker(c *common) *cobra.Command {
 			}
 			defer stopBroker(log, b)
 			port.serve(cmd.Context(), log, reg, []probe{{"broker", b.Ready}})
-			select {
-			case <-cmd.Context().Done():
-				return nil
-			case err := <-b.Failed():
-				return err
-			}
+			<-cmd.Context().Done()
+			return nil
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&file, "config", "", "configuration file")
 	f.BoolVar(&printConfig, "print-config", false, "print the configuration as it would be in force, with the source of each value, and end")
 	f.StringVar(&data, "data", "", "directories of the log [log.dirs], comma-separated")
-	f.BoolVar(&replacedDisk, "replaced-disk", false, "for one start: a data directory of this broker is lost and was replaced by an empty one; copy its replicas from the other brokers")
 	f.StringVar(&listen, "listen", "", "address to listen on [listeners], host:port, comma-separated")
 	f.StringVar(&metrics, "metrics", "127.0.0.1:9601", "address of /metrics, /healthz and /readyz; empty for none")
 	return cmd
