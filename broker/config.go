@@ -53,6 +53,9 @@ type Config struct {
 	ZooKeeperAuth string
 	// ZooKeeperACL lets only those who show ZooKeeperAuth change what the broker makes [zookeeper.set.acl].
 	ZooKeeperACL bool
+	// ReplacedDisk says that the data directory is a new one in place of one that
+	// is lost, which is refused otherwise. What the broker had comes back from the others.
+	ReplacedDisk bool
 	// InterBrokerListener is the listener that brokers reach each other by
 	// [inter.broker.listener.name]: the first of Listen.
 	InterBrokerListener string

@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/sluice-io/sluice/broker/api"
-	"github.com/sluice-io/sluice/broker/cluster"
 	"github.com/sluice-io/sluice/broker/commitlog"
 	"github.com/sluice-io/sluice/broker/replica"
 )
@@ -86,14 +85,15 @@ func (b *Broker) releaseDirs() {
 	}
 }
 
-// identifyDirs reads or makes the identities of the data directories.
-func (b *Broker) identifyDirs() error {
+// identifyDirs reads or makes the identities of the data directories. newID
+// gives that of the cluster to the first directory if it has none yet.
+func (b *Broker) identifyDirs(newID func() (string, error)) error {
 	for i, d := range b.dirs {
 		if d.err() != nil {
 			continue
 		}
 		var err error
-		d.identity, err = identify(b.cfg.FS, d.path, b.cfg.NodeID, b.identity.ClusterID)
+		d.identity, err = identify(b.cfg.FS, d.path, b.cfg.NodeID, b.identity.ClusterID, newID)
 		switch {
 		case err == nil && i == 0:
 			b.identity = d.identity
@@ -135,49 +135,6 @@ func (b *Broker) beginDir(d *dataDir) (err error) {
 		return fmt.Errorf("remove the logs of deleted topics in %s: %w", d.path, err)
 	}
 	d.stored = b.readCheckpoints(d)
-	return nil
-}
-
-// locateLogs finds the partitions' directories. Those of partitions that the
-// cluster does not have are moved aside, so that they are neither served nor lost.
-func (b *Broker) locateLogs(im *cluster.Image) error {
-	b.located = map[commitlog.TopicPartition]*dataDir{}
-	for i, d := range b.dirs {
-		if d.err() != nil {
-			continue
-		}
-		entries, err := b.cfg.FS.List(d.path)
-		if err != nil && i > 0 {
-			b.failDir(d, fmt.Errorf("list the data directory: %w", err))
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if err := b.locate(im, d, e); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (b *Broker) locate(im *cluster.Image, d *dataDir, e commitlog.Entry) error {
-	topic, partition, ok := commitlog.ParseDirName(e.Name)
-	if !e.Dir || !ok {
-		return nil
-	}
-	p, known := im.Partition(topic, partition)
-	if !known || !slices.Contains(p.Replicas, b.cfg.NodeID) {
-		return b.setAside(filepath.Join(d.path, e.Name))
-	}
-	tp := commitlog.TopicPartition{Topic: topic, Partition: partition}
-	if other := b.located[tp]; other != nil {
-		return fmt.Errorf("both %s and %s have a log of %s; move the one that is not wanted away", other.path, d.path, e.Name)
-	}
-	b.located[tp] = d // claimDir compares the ids
-	d.partitions++
 	return nil
 }
 
@@ -244,6 +201,7 @@ func (b *Broker) failDir(d *dataDir, why error) {
 	if !slices.ContainsFunc(b.dirs, func(d *dataDir) bool { return d.err() == nil }) {
 		b.notReady(errNoDir.Error())
 	}
+	b.reportDisk()
 }
 
 func (b *Broker) failPartition(p *replica.Partition, d *dataDir) {

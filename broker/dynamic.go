@@ -36,14 +36,14 @@ func dynamicConfigs() []cluster.ConfigDef {
 }
 
 // dynamicOnlyConfigs are the properties that no file has. They are accepted for
-// the tools that set them, and have no effect on one node.
+// the tools that set them; moves between data directories there are none.
 func dynamicOnlyConfigs() []cluster.ConfigDef {
 	rate := func(name, doc string) cluster.ConfigDef {
 		return cluster.ConfigDef{Name: name, Type: cluster.ConfigLong, Doc: doc, Min: 0, Max: 1<<63 - 1}
 	}
 	return []cluster.ConfigDef{
-		rate("follower.replication.throttled.rate", "The most bytes a second that throttled replicas fetch."),
-		rate("leader.replication.throttled.rate", "The most bytes a second that throttled replicas are served."),
+		rate(followerThrottleProperty, "The most bytes a second that throttled replicas fetch."),
+		rate(leaderThrottleProperty, "The most bytes a second that throttled replicas are served."),
 		rate("replica.alter.log.dirs.io.max.bytes.per.second", "The most bytes a second that moves between data directories take."),
 	}
 }
@@ -58,6 +58,7 @@ func (b *Broker) reconfigureNode(old, new *cluster.Image) bool {
 	}
 	live := b.resolveLive(own, all)
 	b.live.Store(live)
+	b.throttles.set(b.log, own, all)
 	b.server.SetConnectionLimits(live.cfg.ConnectionsMax, live.cfg.ConnectionsPerIPMax)
 	return true
 }

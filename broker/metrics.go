@@ -14,6 +14,7 @@ type metrics struct {
 	b            *Broker
 	lag          *lagReader
 	flushSeconds prometheus.Histogram
+	isr          *isrMetrics
 
 	logBytes, logEnd, logStart *prometheus.Desc
 	partitions, offline        *prometheus.Desc
@@ -30,6 +31,7 @@ func newMetrics(b *Broker) *metrics {
 	return &metrics{
 		b:   b,
 		lag: newLagReader(&b.partitions),
+		isr: newISRMetrics(),
 		flushSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "sluice_broker_flush_seconds", Help: "Time that forcing a partition's log to disk takes.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 12),

@@ -13,6 +13,8 @@ func clusterRoutes() []route {
 		{key: 4, min: 7, max: 7, handle: direct(leaderAndISR), internal: true},
 		{key: 5, min: 4, max: 4, handle: direct(stopReplica), internal: true},
 		{key: 6, min: 8, max: 8, handle: direct(updateMetadata), internal: true},
+		{key: 7, min: 3, max: 3, handle: direct(controlledShutdown), internal: true},
+		{key: 56, min: 3, max: 3, handle: direct(alterPartition), internal: true},
 		{key: 58, min: 0, max: 0, handle: async(envelope), internal: true},
 	}
 }

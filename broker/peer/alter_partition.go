@@ -14,7 +14,7 @@ const alterPartitionVersion = 3
 
 // AlterPartitions asks the controller, which is taken to be to, for other
 // in-sync replicas. Each partition answers for itself, in the order asked; of
-// its state the answer has the leader, the epochs and the in-sync replicas. An
+// its state the answer has the leader, the epochs, the replicas and those in sync. An
 // error of the whole is cluster.ErrNotController, cluster.ErrStaleBrokerEpoch
 // or the connection's.
 func (c *Client) AlterPartitions(ctx context.Context, to cluster.Broker, brokerID int32, brokerEpoch int64, asked []cluster.AlterPartition) ([]cluster.AlterPartitionResult, error) {
@@ -80,8 +80,13 @@ func readAltered(answer *kmsg.AlterPartitionResponse, asked []cluster.AlterParti
 			return fmt.Errorf("%w: no answer for %s-%d", errMalformed, a.Topic, a.Partition)
 		}
 		out[i] = cluster.AlterPartitionResult{TopicPartition: a.TopicPartition, TopicID: a.TopicID, Err: alterError(p.ErrorCode)}
-		if out[i].Err == nil {
-			out[i].Partition = cluster.Partition{Leader: p.LeaderID, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, ISR: p.ISR}
+		if out[i].Err != nil {
+			continue
+		}
+		out[i].Partition = cluster.Partition{Leader: p.LeaderID, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, ISR: p.ISR}
+		d, ok := tagged(p.UnknownTags, tagReplicas)
+		if out[i].Partition.Replicas = d.ids(); !ok || d.err() != nil {
+			return fmt.Errorf("%w: replicas of %s-%d", errMalformed, a.Topic, a.Partition)
 		}
 	}
 	return nil

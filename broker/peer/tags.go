@@ -28,6 +28,9 @@ const (
 	tagOffline = 1005
 	// tagBroker is on a broker of UpdateMetadata: its epoch and whether it is shutting down.
 	tagBroker = 1006
+	// tagReplicas is on a partition of AlterPartition's answer: its replicas, which
+	// may have changed since the leader was told them.
+	tagReplicas = 1010
 	// tagTopicID is on a topic of StopReplica.
 	tagTopicID = 1007
 )
