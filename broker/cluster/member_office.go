@@ -119,7 +119,7 @@ func (m *Member) takeOffice(ctx context.Context, session Session, epoch, version
 		case <-reigning.Done():
 		}
 	}()
-	m.log.Info("this broker is the controller", "epoch", epoch)
+	m.log.Debug("this broker is elected controller", "epoch", epoch)
 	err := m.officer.TakeOffice(reigning, Office{
 		Epoch: epoch, EpochVersion: version, Session: session,
 		Resign: func() { m.resign(epoch) },
@@ -155,6 +155,5 @@ func (m *Member) leaveOffice() {
 	}
 	m.reign.end()
 	m.officer.LeaveOffice()
-	m.log.Info("this broker is not the controller any more", "epoch", m.reign.epoch)
 	m.reign = nil
 }
