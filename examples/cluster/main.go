@@ -197,7 +197,7 @@ func (c *cluster) startBroker(id int) (*exec.Cmd, error) {
 	name := fmt.Sprintf("broker-%d", id)
 	config := filepath.Join(c.dir, name+".yaml")
 	text := fmt.Sprintf(`node.id: %d
-zookeeper.connect: 127.0.0.1:%d/sluice
+zookeeper.connect: 127.0.0.1:%d
 zookeeper.session.timeout.ms: 6000
 default.replication.factor: 3
 min.insync.replicas: 2

@@ -13,12 +13,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 )
 
 const (
 	clusterNodes = 3
 	// Three JVMs that start at once on a busy machine get in each other's way.
 	clusterReadyTimeout = 3 * time.Minute
+	zooKeeperSession    = 10 * time.Second
 )
 
 // ClusterConfig says how a cluster is started; its zero value is usable.
@@ -180,10 +183,33 @@ func (cfg ClusterConfig) properties(defaults map[string]string, form string) []b
 	return []byte(b.String())
 }
 
-// StartCluster starts brokers of ours that meet in a ZooKeeper.
+// makeChroot makes the path of a connection string, as an operator does once.
+func makeChroot(t testing.TB, zooKeeper string) {
+	t.Helper()
+	servers, path, ok := strings.Cut(zooKeeper, "/")
+	if !ok {
+		return
+	}
+	conn, _, err := zk.Connect(strings.Split(servers, ","), zooKeeperSession, zk.WithLogger(noLogger{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Create("/"+path, nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		t.Fatalf("make %s in ZooKeeper: %v", path, err)
+	}
+}
+
+type noLogger struct{}
+
+func (noLogger) Printf(string, ...any) {}
+
+// StartCluster starts brokers of ours that meet in a ZooKeeper: its addresses and
+// a path of one name, which is made.
 func StartCluster(t testing.TB, zooKeeper string, cfg ClusterConfig) *Cluster {
 	t.Helper()
 	binary := Sluice(t)
+	makeChroot(t, zooKeeper)
 	c := &Cluster{Name: "sluice"}
 	for id := range int32(cfg.nodes()) {
 		n := cfg.newNode(t, c.Name, id+1)
