@@ -132,11 +132,13 @@ type Image struct {
 	// brokerConfigs are the settings made while running, by broker; see BrokerConfig.
 	brokerConfigs map[string]map[string]string
 
-	// The two indexes hold the same topics.
-	hashes *imageHashes
-	byName *trie[string, *Topic]
-	byID   *trie[TopicID, *Topic]
-	count  int
+	// The first two indexes hold the same topics; the third those that can
+	// collide with another one, see metricName.
+	hashes   *imageHashes
+	byName   *trie[string, *Topic]
+	byID     *trie[TopicID, *Topic]
+	byMetric *trie[string, *Topic]
+	count    int
 
 	sorted     sync.Once
 	sortedList []*Topic
@@ -165,6 +167,19 @@ func (im *Image) Topic(name string) *Topic {
 	}
 	t, _ := im.byName.get(im.hashes.name, name)
 	return t
+}
+
+// colliding returns the topic that another name would become the same as in a
+// metric's name, nil if there is none.
+func (im *Image) colliding(name string) *Topic {
+	m, ok := metricName(name)
+	if im == nil || !ok {
+		return nil
+	}
+	if t, _ := im.byMetric.get(im.hashes.name, m); t != nil && t.Name != name {
+		return t
+	}
+	return nil
 }
 
 // TopicByID returns the topic of an id, nil if there is none.
@@ -240,6 +255,9 @@ func (im *Image) With(t *Topic) *Image {
 	}
 	out.byName = out.byName.with(out.hashes.name, t.Name, t)
 	out.byID = out.byID.with(out.hashes.id, t.ID, t)
+	if m, ok := metricName(t.Name); ok {
+		out.byMetric = out.byMetric.with(out.hashes.name, m, t)
+	}
 	out.count++
 	return out
 }
@@ -253,6 +271,9 @@ func (im *Image) Without(name string) *Image {
 	out := im.copied()
 	out.byName = out.byName.without(out.hashes.name, name)
 	out.byID = out.byID.without(out.hashes.id, old.ID)
+	if m, ok := metricName(name); ok {
+		out.byMetric = out.byMetric.without(out.hashes.name, m)
+	}
 	out.count--
 	return out
 }
@@ -305,6 +326,7 @@ func (im *Image) copied() *Image {
 		hashes:          im.hashes,
 		byName:          im.byName,
 		byID:            im.byID,
+		byMetric:        im.byMetric,
 		count:           im.count,
 	}
 }
