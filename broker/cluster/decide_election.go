@@ -115,20 +115,16 @@ func (m membership) complete(had []int32) []int32 {
 }
 
 // inSync returns the in-sync replicas under a leader that is to be found among
-// them. Those that serve on are all, if one of them can lead: the others may
-// catch up again. If none can, those that came back with all they had count too.
-// If all that were in sync lost something, what the most preferred one has is as
-// much as can be had.
+// them. Those that came back with all they had keep their place beside those that
+// serve on: nothing was committed without them, and one that seems to serve on may
+// be a registration that has not ended yet. If all that were in sync lost
+// something, what the most preferred one has is as much as can be had.
 func (m membership) inSync(p Partition, had []int32) []int32 {
-	stay := only(had, func(id int32) bool { return m.stays(p, id) })
-	if slices.Contains(stay, p.Leader) || m.im.preferred(p, stay) != NoLeader {
-		return stay
-	}
-	complete := m.complete(had)
-	there := only(complete, func(id int32) bool { return m.stays(p, id) || m.came[id] && !m.lost(id) })
-	if m.im.preferred(p, there) != NoLeader {
+	there := only(had, func(id int32) bool { return m.stays(p, id) || m.came[id] && !m.lost(id) })
+	if slices.Contains(there, p.Leader) && m.stays(p, p.Leader) || m.im.preferred(p, there) != NoLeader {
 		return there
 	}
+	complete := m.complete(had)
 	if leader := m.im.preferred(p, complete); leader != NoLeader {
 		return []int32{leader}
 	}

@@ -391,6 +391,12 @@ func electionProblems(fate [4]int, was, is Partition, unclean bool) (out []strin
 		check(slices.Contains(was.ISR, id) || id == is.Leader, "a replica came to be in sync")
 		check(!led || fate[id] != isAway && fate[id] != diskFailed, "a replica that is away is in sync with a leader")
 	}
+	// Who came back with everything keeps its place under whoever is in sync.
+	if led && slices.Contains(was.ISR, is.Leader) && fate[is.Leader] != cameLost && fate[is.Leader] != cameReplaced {
+		for _, id := range was.ISR {
+			check(fate[id] != cameClean && fate[id] != cameUnclean || slices.Contains(is.ISR, id), "a replica that came back with all it had is no longer in sync")
+		}
+	}
 	// Without a leader, whoever may still come back with everything is waited for.
 	if !led {
 		for _, id := range was.ISR {
