@@ -63,6 +63,15 @@ func topicErrors() []errorCode {
 		{cluster.ErrInvalidAssignment, kerr.InvalidReplicaAssignment.Code},
 		{cluster.ErrInvalidRequest, kerr.InvalidRequest.Code},
 		{cluster.ErrNotController, kerr.NotController.Code},
+		{cluster.ErrUnknownPartition, kerr.UnknownTopicOrPartition.Code},
+		{cluster.ErrElectionNotNeeded, kerr.ElectionNotNeeded.Code},
+		{cluster.ErrPreferredLeaderNotAvailable, kerr.PreferredLeaderNotAvailable.Code},
+		{cluster.ErrEligibleLeadersNotAvailable, kerr.EligibleLeadersNotAvailable.Code},
+		{cluster.ErrNoReplicaInSync, kerr.EligibleLeadersNotAvailable.Code},
+		{cluster.ErrNoReassignment, kerr.NoReassignmentInProgress.Code},
+		// The change may have been made, or not: the client looks, or asks again.
+		{cluster.ErrUncertain, kerr.RequestTimedOut.Code},
+		{cluster.ErrUnavailable, kerr.RequestTimedOut.Code},
 		{context.DeadlineExceeded, kerr.RequestTimedOut.Code},
 	}
 }
