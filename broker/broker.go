@@ -68,15 +68,14 @@ type Broker struct {
 	stepsDone chan struct{}
 	joined    bool // a member of the cluster, which is to be left
 
-	displaced   chan struct{} // closed when displacedBy is set
-	displacedBy error
+	displaced chan error // has room for one
 }
 
 // New checks the configuration and returns a broker that has touched nothing
 // yet. Its metrics are registered with reg, which may be nil, when it starts.
 func New(log *slog.Logger, reg prometheus.Registerer, cfg Config) (*Broker, error) {
 	cfg = cfg.withDefaults()
-	b := &Broker{log: log, reg: reg, cfg: cfg, displaced: make(chan struct{})}
+	b := &Broker{log: log, reg: reg, cfg: cfg, displaced: make(chan error, 1)}
 	if reg == nil {
 		b.reg = prometheus.NewRegistry()
 	}
@@ -175,11 +174,16 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 	return nil
 }
 
-// awaitImage waits for the first picture of the cluster.
+// awaitImage waits for the first picture of the cluster that has this broker in
+// it: before, no log is known to be wanted.
 func (b *Broker) awaitImage(ctx context.Context) error {
 	first := make(chan struct{})
 	var once sync.Once
-	b.metadata.Subscribe(func(_, _ *cluster.Image) { once.Do(func() { close(first) }) })
+	b.metadata.Subscribe(func(_, im *cluster.Image) {
+		if self, ok := im.Broker(b.cfg.NodeID); ok && self.Epoch == b.member.Epoch() {
+			once.Do(func() { close(first) })
+		}
+	})
 	select {
 	case <-first:
 		return nil
@@ -214,17 +218,16 @@ func (b *Broker) Run(ctx context.Context, drain time.Duration) error {
 	var failed error
 	select {
 	case <-ctx.Done():
-	case <-b.displaced:
-		failed = b.displacedBy
+	case failed = <-b.displaced:
 	}
 	stop, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
 	return errors.Join(failed, b.Shutdown(stop))
 }
 
-// Displaced is closed when another process has taken this broker's place in the
-// cluster, so that this one has to stop.
-func (b *Broker) Displaced() <-chan struct{} { return b.displaced }
+// Displaced tells when another process has taken this broker's place in the
+// cluster, so that this one has to stop, and which.
+func (b *Broker) Displaced() <-chan error { return b.displaced }
 
 // Shutdown stops the broker in good order; see the package comment. When ctx
 // ends before all requests are answered, their connections are closed, and the

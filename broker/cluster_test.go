@@ -24,10 +24,9 @@ type brokers struct {
 
 var chroots atomic.Int64
 
-// newChroot makes a place in the tests' ZooKeeper that nobody else uses.
-func newChroot(t *testing.T) (connect string) {
+// newChroot makes a place in a ZooKeeper for a cluster of the test's own.
+func newChroot(t *testing.T, server *testenv.ZooKeeperServer) (connect string) {
 	t.Helper()
-	server := testenv.ZooKeeper(t)
 	chroot := fmt.Sprintf("/broker-%d-%d", time.Now().UnixNano(), chroots.Add(1))
 	store, err := cluster.OpenZooKeeper(t.Context(), testLog(t), cluster.ZooKeeperConfig{Servers: []string{server.Addr}})
 	if err != nil {
@@ -53,7 +52,7 @@ func clusterConfig(t *testing.T, id int32, connect string) Config {
 // startBrokers starts n brokers, with ids from 1.
 func startBrokers(t *testing.T, n int, change ...func(*Config)) *brokers {
 	t.Helper()
-	bs := &brokers{t: t, connect: newChroot(t), nodes: make([]*node, n)}
+	bs := &brokers{t: t, connect: newChroot(t, testenv.ZooKeeper(t)), nodes: make([]*node, n)}
 	for i := range n {
 		cfg := clusterConfig(t, int32(i+1), bs.connect)
 		for _, fn := range change {
@@ -211,4 +210,3 @@ func TestRollingRestart(t *testing.T) {
 		t.Fatalf("%d records were acknowledged, %d are there, %d of them different", n, len(records), len(seen))
 	}
 }
-

@@ -29,7 +29,7 @@ func (b *Broker) join(ctx context.Context, self cluster.Broker) error {
 	}
 	if err != nil {
 		b.unbegin(clean)
-		return err
+		return explainJoin(err)
 	}
 	b.joined = true
 	b.recovered.log(b.log, clean, time.Since(begun))

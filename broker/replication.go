@@ -70,8 +70,7 @@ func (b *Broker) stopReplication() {
 // isDisplaced is told that another process has this broker's place.
 func (b *Broker) isDisplaced(why error) {
 	b.notReady("another broker has this one's place")
-	b.displacedBy = why
-	close(b.displaced)
+	b.displaced <- why // once
 }
 
 // reportDisk tells the controller that what this broker can serve has changed.

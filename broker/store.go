@@ -50,7 +50,6 @@ func (b *Broker) openStore(ctx context.Context) error {
 var (
 	errAlone     = errors.New("data directory of a broker that runs alone")
 	errClustered = errors.New("data directory of a broker of a cluster")
-	errNoCluster = errors.New("ZooKeeper has no cluster")
 )
 
 // checkMembership refuses a data directory of a broker that ran alone in a
@@ -63,7 +62,7 @@ func (b *Broker) checkMembership() (err error) {
 		return err
 	}
 	if member && !b.clustered() {
-		return fmt.Errorf("%w: %s is kept with ZooKeeper at %s; set zookeeper.connect, or give another directory with --data (log.dirs)",
+		return fmt.Errorf("%w: %s is that of a cluster whose state is in ZooKeeper at %s; set zookeeper.connect, or give another directory with --data (log.dirs)",
 			errClustered, dir, b.membership.ZooKeeper)
 	}
 	_, err = os.Stat(filepath.Join(dir, clusterDir))
@@ -73,8 +72,8 @@ func (b *Broker) checkMembership() (err error) {
 	case err != nil:
 		return fmt.Errorf("look for a cluster store in %s: %w", dir, err)
 	}
-	return fmt.Errorf("%w: %s keeps its cluster's state itself, and zookeeper.connect is set; give an empty directory with --data (log.dirs) and copy "+
-		"the topics over with a mirroring tool, or leave out zookeeper.connect to go on alone", errAlone, dir)
+	return fmt.Errorf("%w: %s has the state of a broker that is alone, and zookeeper.connect is set; take zookeeper.connect away, "+
+		"or give another directory with --data (log.dirs) and copy the topics with a mirroring tool", errAlone, dir)
 }
 
 // openZooKeeper connects to ZooKeeper, where a new data directory learns its
@@ -87,18 +86,36 @@ func (b *Broker) openZooKeeper(ctx context.Context) error {
 		Auth: b.cfg.ZooKeeperAuth, ACL: b.cfg.ZooKeeperACL,
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("zookeeper.connect is %s: %w", b.cfg.ZooKeeperConnect, err)
 	}
 	b.clusterStore = store
-	_, err = cluster.ReadClusterID(ctx, store)
-	switch {
-	case err != nil && !errors.Is(err, cluster.ErrNoNode):
+	if err := b.checkClusterID(ctx, store); err != nil {
 		return err
-	case err != nil && b.membership.ZooKeeper != "":
-		return fmt.Errorf("%w at %s, and the data directory %s belongs to one: is the path after the servers that of the cluster (it was %s)?",
-			errNoCluster, b.cfg.ZooKeeperConnect, b.dirs[0].path, b.membership.ZooKeeper)
 	}
 	return b.identifyDirs(func() (string, error) { return cluster.EnsureClusterID(ctx, store, randomID()) })
+}
+
+// checkClusterID refuses a data directory of another cluster. Only one that
+// belongs to none yet may begin one.
+func (b *Broker) checkClusterID(ctx context.Context, store cluster.Store) error {
+	dir := b.dirs[0].path
+	own, identified, err := commitlog.ReadProperties(b.cfg.FS, dir)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", filepath.Join(dir, commitlog.PropertiesFile), err)
+	}
+	if !identified {
+		return nil
+	}
+	id, err := cluster.ReadClusterID(ctx, store)
+	switch {
+	case errors.Is(err, cluster.ErrNoNode):
+		return fmt.Errorf("%w: %s belongs to cluster %s, and ZooKeeper at %s has no cluster: set zookeeper.connect to where that one is",
+			errForeign, dir, own.ClusterID, b.cfg.ZooKeeperConnect)
+	case err == nil && id != own.ClusterID:
+		return fmt.Errorf("%w: %s belongs to cluster %s, and ZooKeeper at %s has cluster %s: set zookeeper.connect to where the former is, "+
+			"or give another directory with --data (log.dirs)", errForeign, dir, own.ClusterID, b.cfg.ZooKeeperConnect, id)
+	}
+	return err
 }
 
 // checkCluster checks what the configuration says of the cluster, and settles
@@ -138,7 +155,18 @@ func (b *Broker) closeStore() error {
 // acknowledged: after a reboot without a clean stop, since the page cache is
 // gone then.
 func (b *Broker) rebooted(clean bool) bool {
-	return !clean && b.membership.BootID != "" && b.membership.BootID != bootID()
+	boot := bootID()
+	return !clean && b.membership.ZooKeeper != "" && (boot == "" || b.membership.BootID != boot)
+}
+
+// explainJoin names the mend of what the cluster refuses.
+func explainJoin(err error) error {
+	var other *cluster.OtherDirectoryError
+	if errors.As(err, &other) {
+		return fmt.Errorf("%w: give it that directory back; if that is lost, start it once with --replaced-disk, "+
+			"and it copies everything from the other replicas", err)
+	}
+	return err
 }
 
 // noteMembership stores that the data directory is one of a cluster's, and in
