@@ -44,6 +44,8 @@ func dynamicOnlyConfigs() []cluster.ConfigDef {
 	return []cluster.ConfigDef{
 		rate(followerThrottleProperty, "The most bytes a second that throttled replicas fetch."),
 		rate(leaderThrottleProperty, "The most bytes a second that throttled replicas are served."),
+		{Name: cluster.CordonedConfig, Type: cluster.ConfigList, Values: []string{"*"},
+			Doc: "With * no new replica is put on the broker, as one that is to go; those it has stay."},
 		rate("replica.alter.log.dirs.io.max.bytes.per.second", "The most bytes a second that moves between data directories take."),
 	}
 }
