@@ -49,10 +49,15 @@ func clusterConfig(t *testing.T, id int32, connect string) Config {
 	}
 }
 
-// startBrokers starts n brokers, with ids from 1.
+// startBrokers starts n brokers, with ids from 1, over the tests' ZooKeeper.
 func startBrokers(t *testing.T, n int, change ...func(*Config)) *brokers {
 	t.Helper()
-	bs := &brokers{t: t, connect: newChroot(t, testenv.ZooKeeper(t)), nodes: make([]*node, n)}
+	return startBrokersOn(t, testenv.ZooKeeper(t), n, change...)
+}
+
+func startBrokersOn(t *testing.T, server *testenv.ZooKeeperServer, n int, change ...func(*Config)) *brokers {
+	t.Helper()
+	bs := &brokers{t: t, connect: newChroot(t, server), nodes: make([]*node, n)}
 	for i := range n {
 		cfg := clusterConfig(t, int32(i+1), bs.connect)
 		for _, fn := range change {

@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/sluice-io/sluice/broker/cluster"
 	"github.com/sluice-io/sluice/internal/testenv"
 )
 
@@ -69,6 +71,124 @@ func TestBrokerOnZooKeeper(t *testing.T) {
 	}
 	if got := consume(t, n.client(t, kgo.ConsumeTopics("kept")), 200); len(got) != 200 {
 		t.Errorf("%d records", len(got))
+	}
+}
+
+// Without ZooKeeper records are written, copied and read as before, and nothing
+// is changed; when it is back, all goes on without a restart.
+func TestThreeBrokersWithoutZooKeeper(t *testing.T) {
+	server := testenv.StartZooKeeper(t)
+	bs := startBrokersOn(t, server, 3, func(cfg *Config) { cfg.ZooKeeperSessionTimeout = 9 * time.Second })
+	bs.createTopic("kept", 3, 3, map[string]*string{"min.insync.replicas": ptr("3")})
+	cl := bs.client()
+	produce(t, cl, "kept", 0, 100)
+	var epochs []int64
+	for _, n := range bs.nodes {
+		epochs = append(epochs, n.member.Epoch())
+		if series(t, n.reg, "sluice_broker_zookeeper_connected")[""] != 1 {
+			t.Error("not connected")
+		}
+	}
+
+	server.Kill()
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	answer, err := kadm.NewClient(bs.client()).CreateTopic(ctx, 1, 3, nil, "refused")
+	if err == nil || !strings.Contains(answer.ErrMessage, "no connection to ZooKeeper at "+server.Addr) {
+		t.Errorf("a topic without ZooKeeper: %v, %q", err, answer.ErrMessage)
+	}
+	if took := time.Since(begun); took > 9*time.Second {
+		t.Errorf("refused after %s", took)
+	}
+	produce(t, cl, "kept", 100, 200)
+	if got := consume(t, bs.client(kgo.ConsumeTopics("kept")), 200); len(got) != 200 {
+		t.Errorf("%d records", len(got))
+	}
+	for _, n := range bs.nodes {
+		if series(t, n.reg, "sluice_broker_zookeeper_connected")[""] != 0 {
+			t.Error("still connected")
+		}
+	}
+
+	server.Restart(t)
+	bs.createTopic("after", 1, 3, nil)
+	bs.await("the new topic", inSync("after", 3))
+	for i, n := range bs.nodes {
+		if n.member.Epoch() != epochs[i] {
+			t.Errorf("broker %d had to register again", i+1)
+		}
+	}
+	bs.await("the topic that was refused", func(im *cluster.Image) bool { return im.Topic("refused") == nil })
+}
+
+// Brokers that were cut off from ZooKeeper for longer than a session register
+// anew when they reach it again, and everything is led again. Meanwhile a
+// partition whose replicas are all cut off is written and read on.
+func TestBrokersOutliveTheirSessions(t *testing.T) {
+	server := testenv.ZooKeeper(t)
+	way := testenv.StartProxy(t, server.Addr)
+	bs := startBrokersOn(t, server, 3, func(cfg *Config) {
+		cfg.ZooKeeperConnect = strings.Replace(cfg.ZooKeeperConnect, server.Addr, way.Addr(), 1)
+		cfg.ZooKeeperSessionTimeout = 2 * time.Second
+	})
+	bs.createTopic("kept", 3, 3, nil)
+	cl := bs.client()
+	produce(t, cl, "kept", 0, 100)
+	before := map[int32]int64{}
+	for _, n := range bs.nodes {
+		before[n.cfg.NodeID] = n.member.Epoch()
+	}
+	session, err := bs.nodes[0].clusterStore.Session(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	way.Cut()
+	awaitNoBroker(t, bs.connect)
+	produce(t, cl, "kept", 100, 200)
+	way.Flow()
+	select {
+	case <-session.Ended:
+	case <-time.After(time.Minute):
+		t.Fatal("the session does not end")
+	}
+	bs.await("new registrations", func(im *cluster.Image) bool {
+		for id, epoch := range before {
+			if b, live := im.Broker(id); !live || b.Epoch <= epoch {
+				return false
+			}
+		}
+		return true
+	})
+	bs.await("all in sync", inSync("kept", 3))
+	produce(t, cl, "kept", 200, 300)
+	if got := consume(t, bs.client(kgo.ConsumeTopics("kept")), 300); len(got) != 300 {
+		t.Errorf("%d records", len(got))
+	}
+}
+
+// awaitNoBroker returns when ZooKeeper has ended the sessions of all brokers.
+func awaitNoBroker(t *testing.T, connect string) {
+	t.Helper()
+	servers, chroot := splitZooKeeperConnect(connect)
+	z, err := cluster.OpenZooKeeper(t.Context(), testLog(t), cluster.ZooKeeperConfig{Servers: servers, Chroot: chroot})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	for deadline := time.After(time.Minute); ; {
+		changed, err := z.Watch(t.Context(), "/brokers/ids", cluster.WatchChildren)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ids, err := z.Children(t.Context(), "/brokers/ids"); err != nil || len(ids) == 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatal("the registrations do not end")
+		}
 	}
 }
 

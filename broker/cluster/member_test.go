@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sluice-io/sluice/internal/testenv"
 )
 
 // court sees all officers of a cluster and checks what must hold of their reigns.
@@ -662,7 +664,7 @@ func TestZooKeeperControllerExpires(t *testing.T) {
 	servers := sharedZooKeeper(t)
 	chroot := newChroot(t, servers)
 	c := newCourt(t)
-	p := newProxy(t, servers[0])
+	p := testenv.StartProxy(t, servers[0])
 	first := join(t, c, openZooKeeper(t, ZooKeeperConfig{Servers: []string{p.Addr()}, Chroot: chroot, SessionTimeout: time.Second}), registrationOf(1))
 	second := join(t, c, openZooKeeper(t, ZooKeeperConfig{Servers: servers, Chroot: chroot}), registrationOf(2))
 	office, ok := first.officer.office()

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -53,113 +51,9 @@ func newChroot(t *testing.T, servers []string) string {
 	return chroot
 }
 
-// proxy is a way to a server that can be cut, and stalled: then connections
-// stay, and nothing comes through.
-type proxy struct {
-	listener net.Listener
-	server   string
-
-	mu    sync.Mutex
-	cut   bool
-	stall chan struct{} // closed when data flows
-	conns map[net.Conn]bool
-}
-
-func newProxy(t *testing.T, server string) *proxy {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{listener: l, server: server, stall: make(chan struct{}), conns: map[net.Conn]bool{}}
-	close(p.stall)
-	var accepting sync.WaitGroup
-	accepting.Go(p.accept)
-	t.Cleanup(func() {
-		_ = l.Close()
-		accepting.Wait()
-		p.Cut()
-		p.Flow()
-	})
-	return p
-}
-
-func (p *proxy) Addr() string { return p.listener.Addr().String() }
-
-func (p *proxy) accept() {
-	for {
-		a, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		b, err := net.Dial("tcp", p.server)
-		p.mu.Lock()
-		if err != nil || p.cut {
-			_ = a.Close()
-			if err == nil {
-				_ = b.Close()
-			}
-		} else {
-			p.conns[a], p.conns[b] = true, true
-			go p.copy(a, b)
-			go p.copy(b, a)
-		}
-		p.mu.Unlock()
-	}
-}
-
-func (p *proxy) copy(to, from net.Conn) {
-	defer to.Close()
-	defer from.Close()
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buf)
-		if err != nil {
-			return
-		}
-		p.mu.Lock()
-		flows := p.stall
-		p.mu.Unlock()
-		<-flows
-		if _, err := to.Write(buf[:n]); err != nil {
-			return
-		}
-	}
-}
-
-// Cut ends all connections and takes no new ones.
-func (p *proxy) Cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cut = true
-	for c := range p.conns {
-		_ = c.Close()
-	}
-	clear(p.conns)
-}
-
-// Stall stops all data.
-func (p *proxy) Stall() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stall = make(chan struct{})
-}
-
-// Flow lets connections and data through again.
-func (p *proxy) Flow() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cut = false
-	select {
-	case <-p.stall:
-	default:
-		close(p.stall)
-	}
-}
-
 // expire cuts a client off until its session has ended on the server, which
 // another client sees by its node /mark.
-func expire(t *testing.T, p *proxy, s, other Store) {
+func expire(t *testing.T, p *testenv.Proxy, s, other Store) {
 	t.Helper()
 	txn(t, s, CreateEphemeral("/mark", nil))
 	gone := watch(t, other, "/mark", WatchData)
@@ -171,7 +65,7 @@ func TestZooKeeperSessionExpires(t *testing.T) {
 	servers := sharedZooKeeper(t)
 	chroot := newChroot(t, servers)
 	other := openZooKeeper(t, ZooKeeperConfig{Servers: servers, Chroot: chroot})
-	p := newProxy(t, servers[0])
+	p := testenv.StartProxy(t, servers[0])
 	z := openZooKeeper(t, ZooKeeperConfig{Servers: []string{p.Addr()}, Chroot: chroot, SessionTimeout: time.Second})
 	session, err := z.Session(t.Context())
 	if err != nil {
@@ -211,7 +105,7 @@ func TestZooKeeperQueuedWritesOfAnExpiredSession(t *testing.T) {
 	servers := sharedZooKeeper(t)
 	chroot := newChroot(t, servers)
 	other := openZooKeeper(t, ZooKeeperConfig{Servers: servers, Chroot: chroot})
-	p := newProxy(t, servers[0])
+	p := testenv.StartProxy(t, servers[0])
 	z := openZooKeeper(t, ZooKeeperConfig{Servers: []string{p.Addr()}, Chroot: chroot, SessionTimeout: time.Second})
 	txn(t, z, Create("/epoch", []byte("1")), Create("/done", nil), CreateEphemeral("/controller", nil))
 	vacant := watch(t, other, "/controller", WatchData)
@@ -343,7 +237,7 @@ func addUntil(ctx context.Context, s Store) (sure int) {
 func TestZooKeeperAccess(t *testing.T) {
 	servers := sharedZooKeeper(t)
 	chroot := newChroot(t, servers)
-	p := newProxy(t, servers[0])
+	p := testenv.StartProxy(t, servers[0])
 	owner := openZooKeeper(t, ZooKeeperConfig{Servers: []string{p.Addr()}, Chroot: chroot, Auth: "sluice:secret", ACL: true})
 	txn(t, owner, Create(configPath, []byte("open")), Create(usersConfigPath, nil), Create(usersConfigPath+"/alice", []byte("x")))
 
