@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// patience bounds the wait for what a store does by itself.
-const patience = 20 * time.Second
+// patience bounds the wait for what a store does by itself, on a busy machine.
+const patience = time.Minute
 
 // testedStore is one kind of store: open returns a client of a new empty tree,
 // again one more client of the same tree, nil where there can be no other.

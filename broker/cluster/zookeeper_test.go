@@ -15,7 +15,7 @@ import (
 )
 
 // steadySession is the session timeout of tests in which no session is to end.
-const steadySession = 15 * time.Second
+const steadySession = 30 * time.Second
 
 func sharedZooKeeper(t *testing.T) []string { return []string{testenv.ZooKeeper(t).Addr} }
 
@@ -29,6 +29,7 @@ func openZooKeeper(t *testing.T, cfg ZooKeeperConfig) *ZooKeeper {
 	if cfg.SessionTimeout == 0 {
 		cfg.SessionTimeout = steadySession
 	}
+	cfg.ConnectTimeout = patience
 	z, err := OpenZooKeeper(t.Context(), testLog(t), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +142,8 @@ func TestZooKeeperQueuedWritesOfAnExpiredSession(t *testing.T) {
 
 func TestZooKeeperAwayAndBack(t *testing.T) {
 	server := testenv.StartZooKeeper(t)
-	z := openZooKeeper(t, ZooKeeperConfig{Servers: []string{server.Addr}})
+	const sessionTimeout = 9 * time.Second
+	z := openZooKeeper(t, ZooKeeperConfig{Servers: []string{server.Addr}, SessionTimeout: sessionTimeout})
 	session, err := z.Session(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +162,7 @@ func TestZooKeeperAwayAndBack(t *testing.T) {
 			t.Errorf("%s without ZooKeeper: %v", what, err)
 		}
 	}
-	if took := time.Since(begun); took > steadySession/zooKeeperPatience {
+	if took := time.Since(begun); took > sessionTimeout {
 		t.Errorf("refused after %s", took)
 	}
 	if err := z.Txn(t.Context(), Set("/a", nil, 0)); !errors.Is(err, ErrUnavailable) {
