@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -48,8 +50,13 @@ func TestClientsThroughRollingRestart(t *testing.T) {
 		all = append(all, startForeign(t, c.name, w.topic, c.cmd(w.topic)))
 	}
 	w.makeTopic("restarts-java")
+	// Left alone it gives up at the first error, so as to count them.
+	config := filepath.Join(t.TempDir(), "producer.properties")
+	if err := os.WriteFile(config, []byte("retries=2147483647\nenable.idempotence=true\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	all = append(all, startForeign(t, "java producer", w.topic, testenv.KafkaTool(t, classProducer, "--bootstrap-server", brokers,
-		"--topic", w.topic, "--throughput", "100", "--acks", "-1")))
+		"--topic", w.topic, "--throughput", "100", "--acks", "-1", "--command-config", config)))
 	reader := startForeign(t, "java consumer", w.topic, testenv.KafkaTool(t, classConsumer, "--bootstrap-server", brokers,
 		"--topic", w.topic, "--group-id", w.topic+"-readers", "--verbose"))
 
