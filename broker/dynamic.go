@@ -35,18 +35,20 @@ func dynamicConfigs() []cluster.ConfigDef {
 	return append(out, dynamicOnlyConfigs()...)
 }
 
-// dynamicOnlyConfigs are the properties that no file has. They are accepted for
-// the tools that set them; moves between data directories there are none.
+// dynamicOnlyConfigs are the properties that no file has. The one without effect
+// is accepted for the tools that set it: there are no moves between data directories.
 func dynamicOnlyConfigs() []cluster.ConfigDef {
 	rate := func(name, doc string) cluster.ConfigDef {
-		return cluster.ConfigDef{Name: name, Type: cluster.ConfigLong, Doc: doc, Min: 0, Max: 1<<63 - 1}
+		return cluster.ConfigDef{Name: name, Type: cluster.ConfigLong, Doc: doc, Min: 0, Max: 1<<63 - 1, Effective: true}
 	}
+	moves := rate("replica.alter.log.dirs.io.max.bytes.per.second", "The most bytes a second that moves between data directories take.")
+	moves.Effective = false
 	return []cluster.ConfigDef{
 		rate(followerThrottleProperty, "The most bytes a second that throttled replicas fetch."),
 		rate(leaderThrottleProperty, "The most bytes a second that throttled replicas are served."),
-		{Name: cluster.CordonedConfig, Type: cluster.ConfigList, Values: []string{"*"},
+		{Name: cluster.CordonedConfig, Type: cluster.ConfigList, Values: []string{"*"}, Effective: true,
 			Doc: "With * no new replica is put on the broker, as one that is to go; those it has stay."},
-		rate("replica.alter.log.dirs.io.max.bytes.per.second", "The most bytes a second that moves between data directories take."),
+		moves,
 	}
 }
 

@@ -135,11 +135,11 @@ func TopicConfigs() []ConfigDef {
 			"After how many milliseconds a record is forced to disk; looked for every second, or more often by log.flush.scheduler.interval.ms.",
 			same("log.flush.interval.ms"), Synonym{"log.flush.scheduler.interval.ms", 1, longMax}).effective(),
 		words(ConfigList, "follower.replication.throttled.replicas", "", nil,
-			"The replicas whose fetching is throttled: PARTITION:BROKER,... or *."),
+			"The replicas whose fetching is throttled: PARTITION:BROKER,... or *.").effective(),
 		number(ConfigInt, "index.interval.bytes", "4096", 0, maxInt32,
 			"How many bytes of the log lie between two entries of its index.", same("log.index.interval.bytes")).effective(),
 		words(ConfigList, "leader.replication.throttled.replicas", "", nil,
-			"The replicas whose serving of followers is throttled: PARTITION:BROKER,... or *."),
+			"The replicas whose serving of followers is throttled: PARTITION:BROKER,... or *.").effective(),
 		number(ConfigLong, "local.retention.bytes", "-2", -2, maxInt64,
 			"How many bytes of a tiered partition stay local; -2 means retention.bytes.", same("log.local.retention.bytes")),
 		number(ConfigLong, "local.retention.ms", "-2", -2, maxInt64,
@@ -192,7 +192,7 @@ func TopicConfigs() []ConfigDef {
 			"The age at which a new segment is begun, in milliseconds.",
 			same("log.roll.ms"), hours("log.roll.hours", "168")).effective(),
 		words(ConfigBoolean, "unclean.leader.election.enable", "false", nil,
-			"Whether a replica that is not in sync may lead when no other is left, losing records.", same("unclean.leader.election.enable")),
+			"Whether a replica that is not in sync may lead when no other is left, losing records.", same("unclean.leader.election.enable")).effective(),
 	}
 }
 
