@@ -195,11 +195,7 @@ func TestZooKeeperEnsembleLosesItsLeader(t *testing.T) {
 	added := make(chan int)
 	stop, cancel := context.WithCancel(t.Context())
 	go func() { added <- addUntil(stop, z) }()
-	for _, s := range ensemble {
-		if mode, err := s.Mode(t.Context()); err == nil && mode == "leader" {
-			s.Kill()
-		}
-	}
+	killLeader(t, ensemble)
 	begun := time.Now()
 	other := openZooKeeper(t, ZooKeeperConfig{Servers: servers})
 	for {
