@@ -36,6 +36,7 @@ func (b *Broker) build() {
 		ConsumerHeartbeatInterval:  b.cfg.ConsumerGroupHeartbeatInterval,
 		ConsumerMembersMax:         b.cfg.ConsumerGroupMembersMax,
 		ConsumerAssignors:          b.cfg.ConsumerGroupAssignors,
+		ConsumerMigration:          migrationPolicies()[b.cfg.ConsumerGroupMigration],
 		ConsumerAssignmentInterval: b.cfg.ConsumerGroupAssignmentInterval,
 	})
 	b.buildAPI()

@@ -143,6 +143,9 @@ type Config struct {
 	// ConsumerGroupAssignors are the assignors that such members may ask for, the first of which is
 	// for those who do not [group.consumer.assignors]: uniform and range. There are no others.
 	ConsumerGroupAssignors []string
+	// ConsumerGroupMigration says which groups with members may change their protocol: bidirectional,
+	// upgrade, downgrade or disabled [group.consumer.migration.policy]: bidirectional.
+	ConsumerGroupMigration string
 	// ConsumerGroupAssignmentInterval is how long an assignment of such a group stays at least
 	// [group.consumer.assignment.interval.ms]: 1 s; below zero none.
 	ConsumerGroupAssignmentInterval time.Duration
@@ -266,6 +269,7 @@ const (
 	defaultConsumerSessionTimeout     = 45 * time.Second
 	defaultConsumerHeartbeatInterval  = 5 * time.Second
 	defaultConsumerAssignmentInterval = time.Second
+	defaultConsumerMigration          = "bidirectional"
 
 	embeddedOffsetsPartitions = 4
 )
@@ -325,6 +329,7 @@ func (c Config) withDefaults() Config {
 	or(&c.ConsumerGroupHeartbeatInterval, defaultConsumerHeartbeatInterval)
 	or(&c.ConsumerGroupMembersMax, defaultGroupMembersMax)
 	or(&c.ConsumerGroupAssignmentInterval, defaultConsumerAssignmentInterval)
+	or(&c.ConsumerGroupMigration, defaultConsumerMigration)
 	if len(c.ConsumerGroupAssignors) == 0 {
 		c.ConsumerGroupAssignors = group.Assignors()
 	}

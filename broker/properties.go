@@ -122,7 +122,7 @@ func properties() []property {
 			func(c *Config) *[]string { return &c.ConsumerGroupAssignors }),
 		intervalOrNone("group.consumer.assignment.interval.ms", "How long an assignment of a group of the consumer protocol stays at least, in milliseconds.",
 			func(c *Config) *time.Duration { return &c.ConsumerGroupAssignmentInterval }),
-		only("group.consumer.migration.policy", "disabled", "Whether groups with members can change their protocol: not yet. Groups without members always can."),
+		migrationPolicy("group.consumer.migration.policy", "Which groups with members change their protocol: upgrade lets the first member of the consumer protocol take a group of consumers over, downgrade lets the last one that leaves give it back, bidirectional both, disabled none, which also keeps members of the classic protocol out of groups of the other. Groups without members always can."),
 		number("socket.request.max.bytes", 1024, math.MaxInt32, "The largest request, in bytes.", func(c *Config) *int { return &c.RequestBytesMax }),
 		number("max.connections", 1, math.MaxInt32, "The most open connections.", func(c *Config) *int { return &c.ConnectionsMax }).whileRunning(),
 		number("max.connections.per.ip", 0, math.MaxInt32, "The most open connections of one address; 0 sets no limit.",
@@ -294,6 +294,28 @@ func only(name, value, doc string) property {
 			return nil
 		},
 		get: func(*Config) string { return value },
+	}
+}
+
+// migrationPolicies are what group.consumer.migration.policy may be.
+func migrationPolicies() map[string]group.MigrationPolicy {
+	return map[string]group.MigrationPolicy{
+		"bidirectional": group.MigrateBoth, "upgrade": group.MigrateUp, "downgrade": group.MigrateDown, "disabled": group.MigrateNever,
+	}
+}
+
+func migrationPolicy(name, doc string) property {
+	return property{
+		name: name, typ: cluster.ConfigString, doc: doc,
+		set: func(c *Config, given string) error {
+			policy := strings.ToLower(given)
+			if _, known := migrationPolicies()[policy]; !known {
+				return fmt.Errorf("%q is none of bidirectional, upgrade, downgrade, disabled", given)
+			}
+			c.ConsumerGroupMigration = policy
+			return nil
+		},
+		get: func(c *Config) string { return c.ConsumerGroupMigration },
 	}
 }
 
