@@ -23,8 +23,16 @@ BENCH_TIME   ?= 1s
 PKG          ?= ./...
 CROSS        := linux/amd64 linux/arm64 darwin/arm64
 
+# Brokers of `make test-kgo`: 1, or a cluster of 3 and a ZooKeeper.
+BROKERS := 1
+
 # Kills in a row of `make test-kill`, which takes some 2 s for each.
 KILLS := 50
+
+# Faults of `make test-faults`, some 15 s each, and what draws them (0: any).
+ROUNDS         ?= 200
+SEED           ?= 0
+FAULTS_TIMEOUT ?= 3h
 
 # A module of its own: what the tests' Go clients need is not the product's.
 GO_CLIENTS := internal/compat/goclients
@@ -33,7 +41,7 @@ GO_CLIENTS := internal/compat/goclients
 SKIPPED_PARTS := $(CURDIR)/build/skipped-parts
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-unit test-kgo test-kill compatibility race lint cross parts fuzz-short bench bench-broker clean
+.PHONY: help build demo cluster test test-unit test-kgo test-kill test-faults compatibility race lint cross parts fuzz-short bench bench-broker bench-cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +52,11 @@ build: ## build bin/sluice
 demo: build ## run the quick start: generated logs from a file to Parquet, with an account at the end
 	$(GO) build -o bin/demo ./examples/quickstart/demo
 	./bin/demo -sluice bin/sluice
+
+cluster: build ## run a ZooKeeper and three brokers on this machine until Ctrl-C, to try what a cluster does (needs Java)
+	@test -d "$${ZOOKEEPER_HOME:-/usr/share/zookeeper}" || $(GO) run ./internal/testenv/fetch -only zookeeper
+	$(GO) build -o bin/cluster ./examples/cluster
+	./bin/cluster -sluice bin/sluice
 
 # The build comes first so that the tests, which build the binary too, find its
 # packages compiled. `make lint` vets.
@@ -58,11 +71,14 @@ test: build ## all tests, with real servers and clients where they can be had (u
 test-unit: ## the fast inner loop: no processes, no network, under 30 s
 	$(GO) test -vet=off -short -timeout $(UNIT_TIMEOUT) $(PKG)
 
-test-kgo: ## franz-go's own public test suite in full, against the broker
-	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) -run TestFranzGoSuite -v ./internal/compat -args -kgo.full
+test-kgo: ## franz-go's own public test suite in full, against BROKERS (1) brokers
+	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) -run TestFranzGoSuite -v ./internal/compat -args -kgo.full -kgo.brokers $(BROKERS)
 
 test-kill: ## KILLS (50) SIGKILLs in a row under load: nothing acknowledged may be lost
 	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) -run TestKilledUnderLoad -v ./internal/compat -args -kills $(KILLS)
+
+test-faults: ## ROUNDS (200) faults drawn by SEED on three brokers and three ZooKeepers under load (root, for network namespaces)
+	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestFaults$$' -v ./internal/faults -args -rounds $(ROUNDS) -seed $(SEED) -ensemble 3 -keep $(CURDIR)/build/faults
 
 compatibility: ## write docs/compatibility.md from a run against the broker and one against Kafka
 	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) ./internal/compat -args -update
@@ -99,6 +115,9 @@ bench: ## the benchmarks beside the code: make bench PKG=./agent/... BENCH=Tail
 
 bench-broker: ## this broker against Apache Kafka in one run (some 6 minutes on a quiet machine)
 	$(GO) test ./bench -v -count=1 -run AgainstKafka -timeout 30m -args -against-kafka
+
+bench-cluster: ## three of these brokers against three nodes of Apache Kafka in one run (some 15 minutes)
+	$(GO) test ./bench -v -count=1 -run ClusterAgainstKafka -timeout 60m -args -cluster-against-kafka
 
 clean: ## remove what the build made (not the cache of parts)
 	rm -rf bin build

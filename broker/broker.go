@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,8 +16,8 @@ import (
 	"github.com/sluice-io/sluice/broker/api"
 	"github.com/sluice-io/sluice/broker/cluster"
 	"github.com/sluice-io/sluice/broker/commitlog"
-	"github.com/sluice-io/sluice/broker/coordinator"
 	"github.com/sluice-io/sluice/broker/coordinator/group"
+	"github.com/sluice-io/sluice/broker/peer"
 	"github.com/sluice-io/sluice/broker/replica"
 	"github.com/sluice-io/sluice/broker/server"
 )
@@ -35,20 +34,27 @@ type Broker struct {
 	advertise map[string]string
 	bound     []net.Addr // of listen
 
-	dirs       []*dataDir           // the first holds the cluster store
-	identity   commitlog.Properties // of the first
-	clusterLog *cluster.Embedded
-	controller *cluster.Controller
-	partitions replica.Partitions
-	groups     *group.Coordinator
-	api        *api.API
-	server     *server.Server
-	flusher    *flusher
-	cleaner    *cleaner
-	files      *commitlog.FileCache
+	dirs         []*dataDir           // the first holds the cluster store
+	identity     commitlog.Properties // of the first
+	membership   commitlog.Membership // of the first, as it was at the start
+	clusterStore closableStore
+	metadata     *cluster.Metadata
+	controller   *cluster.Controller
+	member       *cluster.Member
+	partitions   replica.Partitions
+	groups       *group.Coordinator
+	api          *api.API
+	server       *server.Server
+	flusher      *flusher
+	cleaner      *cleaner
+	peers        *peer.Client // nil if the broker is alone, as the three that follow
+	fetchers     *fetchers
+	isr          *isrKeeper
+	throttles    *throttles
+	files        *commitlog.FileCache
 
 	// located has the directories of the partitions' logs. It and recovered
-	// belong to whoever holds the controller's lock.
+	// belong to whoever holds the metadata's lock.
 	located   map[commitlog.TopicPartition]*dataDir
 	recovered recoveryReport
 	storing   sync.Mutex // guards what is written of the data directories
@@ -60,18 +66,24 @@ type Broker struct {
 	ready     atomic.Pointer[string] // why not; nil is ready
 	stopSteps context.CancelFunc
 	stepsDone chan struct{}
+	joined    bool // a member of the cluster, which is to be left
+
+	displaced chan error // has room for one
 }
 
 // New checks the configuration and returns a broker that has touched nothing
 // yet. Its metrics are registered with reg, which may be nil, when it starts.
 func New(log *slog.Logger, reg prometheus.Registerer, cfg Config) (*Broker, error) {
 	cfg = cfg.withDefaults()
-	b := &Broker{log: log, reg: reg, cfg: cfg}
+	b := &Broker{log: log, reg: reg, cfg: cfg, displaced: make(chan error, 1)}
 	if reg == nil {
 		b.reg = prometheus.NewRegistry()
 	}
 	var err error
 	if b.listen, b.advertise, err = cfg.parseListeners(); err != nil {
+		return nil, err
+	}
+	if err := b.checkCluster(); err != nil {
 		return nil, err
 	}
 	for name, value := range cfg.TopicDefaults {
@@ -128,10 +140,10 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 	if err := b.prepareDataDirs(); err != nil {
 		return err
 	}
-	if err := b.openStore(); err != nil {
+	undo = append(undo, func() { _ = b.closeStore() })
+	if err := b.openStore(ctx); err != nil {
 		return err
 	}
-	undo = append(undo, func() { _ = b.clusterLog.Close() })
 	b.build()
 	undo = append(undo, b.flusher.stop)
 	if b.bound, err = b.server.Listen(); err != nil {
@@ -142,124 +154,49 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	undo = append(undo, b.abortLogs, b.groups.Close)
+	undo = append(undo, b.abortLogs, b.leave, b.stopReplication, b.groups.Close)
 	if err := b.join(ctx, cluster.Broker{ID: b.cfg.NodeID, Host: at[0].Host, Port: at[0].Port, Rack: b.cfg.Rack, Endpoints: at}); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	b.server.Serve() // a controller elsewhere tells what there is to serve
+	if err := b.awaitImage(ctx); err != nil {
+		return err
+	}
 	b.startSteps()
 	address := b.bound[0].String()
 	b.addr.Store(&address)
-	b.server.Serve()
 	b.ready.Store(nil)
 	b.log.Info("broker is ready", "address", address, "advertised", fmt.Sprintf("%s:%d", at[0].Host, at[0].Port),
 		"data", b.cfg.DataDir, "cluster", b.identity.ClusterID, "node", b.cfg.NodeID, "took", time.Since(begun).Round(time.Millisecond))
 	return nil
 }
 
-func (b *Broker) openStore() (err error) {
-	if err := b.identifyDirs(); err != nil {
-		return err
-	}
-	store, recovered, err := cluster.OpenEmbedded(filepath.Join(b.dirs[0].path, clusterDir))
-	if err != nil {
-		return err
-	}
-	if recovered.CutBytes > 0 {
-		b.log.Warn("the cluster store ended in an unfinished transaction, which was cut", "bytes", recovered.CutBytes)
-	}
-	b.clusterLog = store
-	return nil
-}
-
-// build makes the parts, none of which does anything yet but the flusher.
-func (b *Broker) build() {
-	b.cleaner = newCleaner(b)
-	b.metrics = newMetrics(b)
-	b.reg.MustRegister(b.metrics)
-	b.files = commitlog.NewFileCache(b.cfg.OpenFilesMax)
-	b.flusher = newFlusher(b.log, b.metrics.flushSeconds, time.Now)
-	b.flusher.start(b.cfg.FlushThreads)
-	b.controller = cluster.NewController(b.log, b.clusterLog, cluster.ControllerConfig{
-		DefaultPartitions:        b.cfg.NumPartitions,
-		DefaultReplicationFactor: b.cfg.DefaultReplicationFactor,
-		BrokerConfigs:            dynamicConfigs(),
-		Now:                      b.cfg.Now,
+// awaitImage waits for the first picture of the cluster that has this broker in
+// it: before, no log is known to be wanted.
+func (b *Broker) awaitImage(ctx context.Context) error {
+	first := make(chan struct{})
+	var once sync.Once
+	b.metadata.Subscribe(func(_, im *cluster.Image) {
+		if self, ok := im.Broker(b.cfg.NodeID); ok && self.Epoch == b.member.Epoch() {
+			once.Do(func() { close(first) })
+		}
 	})
-	b.groups = group.New(b.log, b.reg, coordinator.SystemClock{}, group.Config{
-		InitialRebalanceDelay:  max(b.cfg.GroupInitialRebalanceDelay, 0),
-		SessionTimeoutMin:      b.cfg.GroupSessionTimeoutMin,
-		SessionTimeoutMax:      b.cfg.GroupSessionTimeoutMax,
-		MembersMax:             b.cfg.GroupMembersMax,
-		OffsetMetadataBytesMax: b.cfg.OffsetMetadataBytesMax,
-		OffsetsRetention:       b.cfg.OffsetsRetention,
-		RetentionCheckInterval: b.cfg.OffsetsRetentionCheck,
-
-		ConsumerSessionTimeout:     b.cfg.ConsumerGroupSessionTimeout,
-		ConsumerHeartbeatInterval:  b.cfg.ConsumerGroupHeartbeatInterval,
-		ConsumerMembersMax:         b.cfg.ConsumerGroupMembersMax,
-		ConsumerAssignors:          b.cfg.ConsumerGroupAssignors,
-		ConsumerAssignmentInterval: b.cfg.ConsumerGroupAssignmentInterval,
-	})
-	b.api = api.New(api.Deps{
-		Log: b.log, Registerer: b.reg,
-		Image: b.controller.Image, Controller: b.controller,
-		Partitions: &b.partitions, Groups: b.groups,
-		Properties: b.cfg.Properties(), Now: b.cfg.Now,
-		LogDirs: b.logDirs, Offline: b.isOffline,
-	}, api.Config{
-		BrokerID:                      b.cfg.NodeID,
-		AutoCreateTopics:              !b.cfg.NoAutoCreateTopics,
-		RefuseTopicDeletion:           b.cfg.NoDeleteTopics,
-		NumPartitions:                 b.cfg.NumPartitions,
-		DefaultReplicationFactor:      b.cfg.DefaultReplicationFactor,
-		OffsetsTopicPartitions:        b.cfg.OffsetsPartitions,
-		OffsetsTopicReplicationFactor: b.cfg.OffsetsReplicationFactor,
-		FetchMaxBytes:                 int32(b.cfg.FetchBytesMax),
-	})
-	var addresses, names []string
-	for _, l := range b.listen {
-		addresses, names = append(addresses, l.hostPort), append(names, l.name)
+	select {
+	case <-first:
+		return nil
+	default:
+		b.notReady("the broker waits for the cluster's controller")
+		b.log.Info("waiting for the cluster's controller", "controller", b.member.ControllerID())
 	}
-	b.server = server.New(b.log, b.reg, server.Config{
-		ListenAddrs:         addresses,
-		ListenNames:         names,
-		MaxRequestBytes:     b.cfg.RequestBytesMax,
-		MaxConnections:      b.cfg.ConnectionsMax,
-		MaxConnectionsPerIP: b.cfg.ConnectionsPerIPMax,
-		MaxInFlight:         b.cfg.InFlightMax,
-		RequestMemoryBytes:  b.cfg.RequestMemoryBytesMax,
-		IdleTimeout:         b.cfg.ConnectionIdleMax,
-		Check:               b.api.Check,
-		Flexible:            b.api.Flexible,
-		APIName:             api.Name,
-	}, b.api)
-}
-
-// join takes away the mark of a clean stop, becomes the controller, and opens
-// and leads the partitions.
-func (b *Broker) join(ctx context.Context, self cluster.Broker) error {
-	clean, err := b.beginDirs()
-	if err != nil {
-		return err
+	select {
+	case <-first:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the cluster's controller: %w", ctx.Err())
 	}
-	err = b.controller.Start(ctx, cluster.Registration{
-		ClusterID: b.identity.ClusterID, Broker: self,
-		BootID: bootID(), DirectoryID: b.identity.DirectoryID, Clean: clean,
-	})
-	if err != nil {
-		return err
-	}
-	b.forgetStrays(b.controller.Image())
-	if err := b.locateLogs(b.controller.Image()); err != nil {
-		return fmt.Errorf("find the logs: %w", err)
-	}
-	begun := time.Now()
-	b.controller.Subscribe(b.apply)
-	b.recovered.log(b.log, clean, time.Since(begun))
-	return nil
 }
 
 func (b *Broker) startSteps() {
@@ -268,6 +205,7 @@ func (b *Broker) startSteps() {
 	go func() {
 		defer close(b.stepsDone)
 		defer b.cleaner.start(ctx)()
+		defer b.keepISR(ctx)()
 		runSteps(ctx, b.steps())
 	}()
 }
@@ -277,11 +215,19 @@ func (b *Broker) Run(ctx context.Context, drain time.Duration) error {
 	if err := b.Start(ctx); err != nil {
 		return err
 	}
-	<-ctx.Done()
+	var failed error
+	select {
+	case <-ctx.Done():
+	case failed = <-b.displaced:
+	}
 	stop, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
-	return b.Shutdown(stop)
+	return errors.Join(failed, b.Shutdown(stop))
 }
+
+// Displaced tells when another process has taken this broker's place in the
+// cluster, so that this one has to stop, and which.
+func (b *Broker) Displaced() <-chan error { return b.displaced }
 
 // Shutdown stops the broker in good order; see the package comment. When ctx
 // ends before all requests are answered, their connections are closed, and the
@@ -289,11 +235,14 @@ func (b *Broker) Run(ctx context.Context, drain time.Duration) error {
 func (b *Broker) Shutdown(ctx context.Context) error {
 	b.notReady("the broker is stopping")
 	b.log.Info("broker is stopping")
+	b.handOver(ctx)
 	cut := b.drain(ctx)
 	b.stopSteps()
 	<-b.stepsDone
+	b.stopReplication()
+	b.leave()
 	err := b.closeLogs()
-	if closeErr := b.clusterLog.Close(); err == nil {
+	if closeErr := b.clusterStore.Close(); err == nil {
 		err = closeErr
 	}
 	b.releaseDirs()
@@ -303,6 +252,22 @@ func (b *Broker) Shutdown(ctx context.Context) error {
 	b.log.Info("broker has stopped")
 	return cut
 }
+
+// leave ends the membership in the cluster. What cannot be told to the store
+// ends with its session.
+func (b *Broker) leave() {
+	if !b.joined {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveWait)
+	defer cancel()
+	if err := b.member.Leave(ctx); err != nil {
+		b.log.Debug("the cluster store was not told that the broker leaves", "error", err)
+	}
+}
+
+// leaveWait bounds how long a stop waits for the cluster store.
+const leaveWait = 5 * time.Second
 
 // drain ends all requests. Records that wait for the disk are synced and
 // acknowledged; what waits for other records, or for other members of a group,
@@ -340,7 +305,7 @@ func (b *Broker) closeLogs() error {
 	_ = g.Wait() // no function fails
 	b.storeFinal(all)
 	epoch := int64(-1)
-	if self, ok := b.controller.Image().Broker(b.cfg.NodeID); ok {
+	if self, ok := b.metadata.Image().Broker(b.cfg.NodeID); ok {
 		epoch = self.Epoch
 	}
 	var errs []error
@@ -372,8 +337,10 @@ func (b *Broker) abort() {
 	b.stopSteps()
 	<-b.stepsDone
 	b.flusher.stop()
+	b.stopReplication()
+	_ = b.clusterStore.Close()
+	b.leave()
 	b.abortLogs()
-	_ = b.clusterLog.Close()
 	b.releaseDirs()
 }
 

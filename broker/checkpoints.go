@@ -154,7 +154,7 @@ func name(p *replica.Partition) commitlog.TopicPartition {
 // was collected of those that were deleted meanwhile is not written.
 func (b *Broker) store(file string, now offsets) {
 	unopened := map[*dataDir]offsets{}
-	b.controller.View(func(*cluster.Image) { // it changes with the image
+	b.metadata.View(func(*cluster.Image) { // it changes with the image
 		for _, d := range b.dirs {
 			unopened[d] = maps.Clone(d.stored.of(file))
 		}

@@ -39,6 +39,65 @@ type Config struct {
 	// goes to the directory that has the fewest.
 	MoreDataDirs []string
 
+	// ZooKeeperConnect are the servers that the cluster agrees in, host:port
+	// between commas, with a path after the last [zookeeper.connect]: none, the
+	// broker is alone.
+	ZooKeeperConnect string
+	// ZooKeeperSessionTimeout is how long the broker may be silent before it is
+	// taken for gone [zookeeper.session.timeout.ms]: 18 s.
+	ZooKeeperSessionTimeout time.Duration
+	// ZooKeeperConnectTimeout is how long a start waits for ZooKeeper
+	// [zookeeper.connection.timeout.ms]: 18 s.
+	ZooKeeperConnectTimeout time.Duration
+	// ZooKeeperAuth is USER:PASSWORD for its digest authentication [zookeeper.auth, which Kafka lacks]: none.
+	ZooKeeperAuth string
+	// ZooKeeperACL lets only those who show ZooKeeperAuth change what the broker makes [zookeeper.set.acl].
+	ZooKeeperACL bool
+	// ReplacedDisk says that the data directory is a new one in place of one that
+	// is lost, which is refused otherwise. What the broker had comes back from the others.
+	ReplacedDisk bool
+	// InterBrokerListener is the listener that brokers reach each other by
+	// [inter.broker.listener.name]: the first of Listen.
+	InterBrokerListener string
+
+	// ReplicaFetchers is how many connections copy from each other broker [num.replica.fetchers]: 1.
+	ReplicaFetchers int
+	// ReplicaLagMax is how long a replica may not have caught up before it is
+	// out of sync [replica.lag.time.max.ms]: 30 s.
+	ReplicaLagMax time.Duration
+	// ReplicaFetchPartitionBytesMax and ReplicaFetchBytesMax bound what one request of a
+	// replica gets, of a partition and in all [replica.fetch.max.bytes,
+	// replica.fetch.response.max.bytes]: 1 MiB and 10 MiB.
+	ReplicaFetchPartitionBytesMax, ReplicaFetchBytesMax int
+	// ReplicaFetchBytesMin is what it waits for, for ReplicaFetchWaitMax
+	// [replica.fetch.min.bytes, replica.fetch.wait.max.ms]: 1 byte and 500 ms.
+	ReplicaFetchBytesMin int
+	ReplicaFetchWaitMax  time.Duration
+	// ReplicaFetchBackoff is how long a partition that could not be fetched is
+	// left alone [replica.fetch.backoff.ms]: 1 s.
+	ReplicaFetchBackoff time.Duration
+	// ReplicaSocketTimeout is how long an answer is waited for [replica.socket.timeout.ms]: 30 s.
+	ReplicaSocketTimeout time.Duration
+	// RackAwareReads sends consumers to a replica in their rack [replica.selector.class].
+	RackAwareReads bool
+
+	// NoControlledShutdown stops without having leaderships moved first [the
+	// contrary of controlled.shutdown.enable].
+	NoControlledShutdown bool
+	// ControlledShutdownRetries and ControlledShutdownBackoff say how often that is tried again,
+	// and after how long [controlled.shutdown.max.retries, controlled.shutdown.retry.backoff.ms]: 3 times,
+	// below zero never, and 5 s.
+	ControlledShutdownRetries int
+	ControlledShutdownBackoff time.Duration
+	// NoLeaderRebalance leaves leaderships where they are [the contrary of auto.leader.rebalance.enable].
+	NoLeaderRebalance bool
+	// LeaderImbalanceCheck is how often a controller looks where they should be
+	// [leader.imbalance.check.interval.seconds]: 300 s.
+	LeaderImbalanceCheck time.Duration
+	// LeaderImbalancePercent is how much of what a broker should lead may be led by others
+	// [leader.imbalance.per.broker.percentage]: 10 per cent; below zero nothing.
+	LeaderImbalancePercent int
+
 	// NumPartitions and DefaultReplicationFactor are for topics made without
 	// saying [num.partitions, default.replication.factor]: 1 and 1.
 	NumPartitions            int32
@@ -84,6 +143,9 @@ type Config struct {
 	// ConsumerGroupAssignors are the assignors that such members may ask for, the first of which is
 	// for those who do not [group.consumer.assignors]: uniform and range. There are no others.
 	ConsumerGroupAssignors []string
+	// ConsumerGroupMigration says which groups with members may change their protocol: bidirectional,
+	// upgrade, downgrade or disabled [group.consumer.migration.policy]: bidirectional.
+	ConsumerGroupMigration string
 	// ConsumerGroupAssignmentInterval is how long an assignment of such a group stays at least
 	// [group.consumer.assignment.interval.ms]: 1 s; below zero none.
 	ConsumerGroupAssignmentInterval time.Duration
@@ -189,9 +251,25 @@ const (
 	defaultSessionTimeoutMax        = 30 * time.Minute
 	defaultGroupMembersMax          = 1<<31 - 1
 
+	defaultZooKeeperSessionTimeout  = 18 * time.Second
+	defaultZooKeeperConnectTimeout  = 18 * time.Second
+	defaultReplicaFetchers          = 1
+	defaultReplicaLagMax            = 30 * time.Second
+	defaultReplicaPartitionBytesMax = 1 << 20
+	defaultReplicaFetchBytesMax     = 10 << 20
+	defaultReplicaFetchBytesMin     = 1
+	defaultReplicaFetchWaitMax      = 500 * time.Millisecond
+	defaultReplicaFetchBackoff      = time.Second
+	defaultReplicaSocketTimeout     = 30 * time.Second
+	defaultShutdownRetries          = 3
+	defaultShutdownBackoff          = 5 * time.Second
+	defaultLeaderImbalanceCheck     = 300 * time.Second
+	defaultLeaderImbalancePercent   = 10
+
 	defaultConsumerSessionTimeout     = 45 * time.Second
 	defaultConsumerHeartbeatInterval  = 5 * time.Second
 	defaultConsumerAssignmentInterval = time.Second
+	defaultConsumerMigration          = "bidirectional"
 
 	embeddedOffsetsPartitions = 4
 )
@@ -222,6 +300,20 @@ func (c Config) withDefaults() Config {
 	for i, dir := range c.MoreDataDirs {
 		c.MoreDataDirs[i] = filepath.Clean(dir)
 	}
+	or(&c.ZooKeeperSessionTimeout, defaultZooKeeperSessionTimeout)
+	or(&c.ZooKeeperConnectTimeout, defaultZooKeeperConnectTimeout)
+	or(&c.ReplicaFetchers, defaultReplicaFetchers)
+	or(&c.ReplicaLagMax, defaultReplicaLagMax)
+	or(&c.ReplicaFetchPartitionBytesMax, defaultReplicaPartitionBytesMax)
+	or(&c.ReplicaFetchBytesMax, defaultReplicaFetchBytesMax)
+	or(&c.ReplicaFetchBytesMin, defaultReplicaFetchBytesMin)
+	or(&c.ReplicaFetchWaitMax, defaultReplicaFetchWaitMax)
+	or(&c.ReplicaFetchBackoff, defaultReplicaFetchBackoff)
+	or(&c.ReplicaSocketTimeout, defaultReplicaSocketTimeout)
+	or(&c.ControlledShutdownRetries, defaultShutdownRetries)
+	or(&c.ControlledShutdownBackoff, defaultShutdownBackoff)
+	or(&c.LeaderImbalanceCheck, defaultLeaderImbalanceCheck)
+	or(&c.LeaderImbalancePercent, defaultLeaderImbalancePercent)
 	or(&c.NumPartitions, 1)
 	or(&c.DefaultReplicationFactor, 1)
 	or(&c.OffsetsPartitions, defaultOffsetsPartitions)
@@ -237,6 +329,7 @@ func (c Config) withDefaults() Config {
 	or(&c.ConsumerGroupHeartbeatInterval, defaultConsumerHeartbeatInterval)
 	or(&c.ConsumerGroupMembersMax, defaultGroupMembersMax)
 	or(&c.ConsumerGroupAssignmentInterval, defaultConsumerAssignmentInterval)
+	or(&c.ConsumerGroupMigration, defaultConsumerMigration)
 	if len(c.ConsumerGroupAssignors) == 0 {
 		c.ConsumerGroupAssignors = group.Assignors()
 	}

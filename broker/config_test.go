@@ -67,7 +67,7 @@ func TestBadConfigFiles(t *testing.T) {
 	for _, test := range []struct{ src, want string }{
 		{"num.partition: 3\n", `f.yaml:1:1: unknown property "num.partition", did you mean "num.partitions"?`},
 		{"group.consumer.assignors: sticky\n", `f.yaml:1:27: group.consumer.assignors: there is no assignor "sticky"; there are uniform, range`},
-		{"group.consumer.migration.policy: upgrade\n", `f.yaml:1:34: group.consumer.migration.policy: "upgrade" is not supported; only "disabled" is`},
+		{"group.consumer.migration.policy: both\n", `f.yaml:1:34: group.consumer.migration.policy: "both" is none of bidirectional, upgrade, downgrade, disabled`},
 		{"node.id: 1\nnum.partitions: many\n", `f.yaml:2:17: num.partitions: "many" is not a whole number`},
 		{"num.partitions: 0\n", `f.yaml:1:17: num.partitions: 0 is out of bounds`},
 		{"node.id: 1\nnode.id: 2\n", `f.yaml:2:1: `},
@@ -180,7 +180,7 @@ func TestPortInUse(t *testing.T) {
 	wantWords(t, startError(t, cfg), l.Addr().String(), "address already in use", "--listen")
 	// The failed start does not count as an unclean stop.
 	cfg.Listen = []string{"127.0.0.1:0"}
-	if n = startNode(t, cfg); n.controller.Image() == nil {
+	if n = startNode(t, cfg); n.metadata.Image() == nil {
 		t.Error("no image")
 	}
 }

@@ -171,7 +171,7 @@ func TestRefusedConfigs(t *testing.T) {
 			}
 		}
 	}
-	if config := n.controller.Image().Topic("t").Config; len(config) != 0 {
+	if config := n.metadata.Image().Topic("t").Config; len(config) != 0 {
 		t.Errorf("refused settings are there: %v", config)
 	}
 }
@@ -217,7 +217,7 @@ func TestTopicConfigTakesEffect(t *testing.T) {
 	if err != nil || resp.Resources[0].ErrorCode != 0 {
 		t.Fatalf("%+v, %v", resp, err)
 	}
-	if config := n.controller.Image().Topic("t").Config; len(config) != 1 || config["segment.ms"] != "5000" {
+	if config := n.metadata.Image().Topic("t").Config; len(config) != 1 || config["segment.ms"] != "5000" {
 		t.Errorf("%v", config)
 	}
 }

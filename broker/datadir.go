@@ -76,8 +76,8 @@ var errForeign = errors.New("data directory of another broker or cluster")
 
 // identify returns the identity of a data directory, which is made at its first
 // start and never changes. clusterID is that of the broker's first directory,
-// empty for the first itself.
-func identify(fsys commitlog.FS, dir string, nodeID int32, clusterID string) (commitlog.Properties, error) {
+// empty for the first itself, which takes that of newID if it is a new one.
+func identify(fsys commitlog.FS, dir string, nodeID int32, clusterID string, newID func() (string, error)) (commitlog.Properties, error) {
 	p, ok, err := commitlog.ReadProperties(fsys, dir)
 	if err != nil {
 		return p, fmt.Errorf("read %s: %w", filepath.Join(dir, commitlog.PropertiesFile), err)
@@ -94,7 +94,9 @@ func identify(fsys commitlog.FS, dir string, nodeID int32, clusterID string) (co
 		return p, nil
 	}
 	if clusterID == "" {
-		clusterID = randomID()
+		if clusterID, err = newID(); err != nil {
+			return p, err
+		}
 	}
 	p = commitlog.Properties{ClusterID: clusterID, DirectoryID: randomID(), NodeID: nodeID}
 	if err := commitlog.WriteProperties(fsys, dir, p); err != nil {

@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/sluice-io/sluice/broker/api"
-	"github.com/sluice-io/sluice/broker/cluster"
 	"github.com/sluice-io/sluice/broker/commitlog"
 	"github.com/sluice-io/sluice/broker/replica"
 )
@@ -25,7 +24,7 @@ type dataDir struct {
 	clean    bool // the broker had stopped cleanly
 
 	// stored is what was known of the logs here at the last stop; partitions is
-	// how many there are. Both belong to whoever holds the controller's lock.
+	// how many there are. Both belong to whoever holds the metadata's lock.
 	stored     checkpoints
 	partitions int
 	// written is the checkpoint files' content. Guarded by Broker.storing.
@@ -86,14 +85,15 @@ func (b *Broker) releaseDirs() {
 	}
 }
 
-// identifyDirs reads or makes the identities of the data directories.
-func (b *Broker) identifyDirs() error {
+// identifyDirs reads or makes the identities of the data directories. newID
+// gives that of the cluster to the first directory if it has none yet.
+func (b *Broker) identifyDirs(newID func() (string, error)) error {
 	for i, d := range b.dirs {
 		if d.err() != nil {
 			continue
 		}
 		var err error
-		d.identity, err = identify(b.cfg.FS, d.path, b.cfg.NodeID, b.identity.ClusterID)
+		d.identity, err = identify(b.cfg.FS, d.path, b.cfg.NodeID, b.identity.ClusterID, newID)
 		switch {
 		case err == nil && i == 0:
 			b.identity = d.identity
@@ -138,52 +138,9 @@ func (b *Broker) beginDir(d *dataDir) (err error) {
 	return nil
 }
 
-// locateLogs finds the partitions' directories. Those of partitions that the
-// cluster does not have are moved aside, so that they are neither served nor lost.
-func (b *Broker) locateLogs(im *cluster.Image) error {
-	b.located = map[commitlog.TopicPartition]*dataDir{}
-	for i, d := range b.dirs {
-		if d.err() != nil {
-			continue
-		}
-		entries, err := b.cfg.FS.List(d.path)
-		if err != nil && i > 0 {
-			b.failDir(d, fmt.Errorf("list the data directory: %w", err))
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if err := b.locate(im, d, e); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (b *Broker) locate(im *cluster.Image, d *dataDir, e commitlog.Entry) error {
-	topic, partition, ok := commitlog.ParseDirName(e.Name)
-	if !e.Dir || !ok {
-		return nil
-	}
-	p, known := im.Partition(topic, partition)
-	if !known || !slices.Contains(p.Replicas, b.cfg.NodeID) {
-		return b.setAside(filepath.Join(d.path, e.Name))
-	}
-	tp := commitlog.TopicPartition{Topic: topic, Partition: partition}
-	if other := b.located[tp]; other != nil {
-		return fmt.Errorf("both %s and %s have a log of %s; move the one that is not wanted away", other.path, d.path, e.Name)
-	}
-	b.located[tp] = d // claimDir compares the ids
-	d.partitions++
-	return nil
-}
-
 // place returns the directory of a partition's log. A new partition goes where
 // the fewest are. One that existed before and is nowhere is made new only if
-// there is no directory offline that may have it. Under the controller's lock.
+// there is no directory offline that may have it. Under the metadata's lock.
 func (b *Broker) place(a assignment) (*dataDir, error) {
 	if d := b.located[a.name()]; d != nil {
 		if err := d.err(); err != nil {
@@ -208,7 +165,7 @@ func (b *Broker) place(a assignment) (*dataDir, error) {
 	return best, nil
 }
 
-// forgetPlace notes that a partition is gone. Under the controller's lock.
+// forgetPlace notes that a partition is gone. Under the metadata's lock.
 func (b *Broker) forgetPlace(tp commitlog.TopicPartition) {
 	b.forgetStored(tp)
 	if d := b.located[tp]; d != nil {
@@ -229,7 +186,7 @@ func (b *Broker) dirOf(p *replica.Partition) *dataDir {
 }
 
 // failDir takes a data directory offline, with all partitions in it. It may be
-// called from any goroutine, with the controller's lock or without.
+// called from any goroutine, with the metadata's lock or without.
 func (b *Broker) failDir(d *dataDir, why error) {
 	if !d.failed.CompareAndSwap(nil, &why) {
 		return
@@ -244,6 +201,7 @@ func (b *Broker) failDir(d *dataDir, why error) {
 	if !slices.ContainsFunc(b.dirs, func(d *dataDir) bool { return d.err() == nil }) {
 		b.notReady(errNoDir.Error())
 	}
+	b.reportDisk()
 }
 
 func (b *Broker) failPartition(p *replica.Partition, d *dataDir) {

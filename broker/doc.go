@@ -38,7 +38,7 @@
 //
 // # Locks
 //
-// The controller's lock comes first: changes of the image run under it, and
+// The metadata's lock comes first: changes of the image run under it, and
 // open and close partitions. Below it is Broker.storing, held over the writing of
 // checkpoint files, under which a directory may fail. See packages replica
 // and coordinator for theirs.

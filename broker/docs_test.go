@@ -116,7 +116,9 @@ func ineffectiveProperties() []string {
 		}
 	}
 	for _, d := range dynamicOnlyConfigs() {
-		out = append(out, d.Name)
+		if !d.Effective {
+			out = append(out, d.Name)
+		}
 	}
 	slices.Sort(out)
 	return out

@@ -102,7 +102,7 @@ func TestCommittedOffsetsSurvive(t *testing.T) {
 	if first.Offset != 40 {
 		t.Errorf("the group goes on at %d", first.Offset)
 	}
-	if partitions := len(n.controller.Image().Topic(cluster.OffsetsTopic).Partitions); partitions != embeddedOffsetsPartitions {
+	if partitions := len(n.metadata.Image().Topic(cluster.OffsetsTopic).Partitions); partitions != embeddedOffsetsPartitions {
 		t.Errorf("%d partitions of the offsets topic", partitions)
 	}
 }

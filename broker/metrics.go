@@ -14,6 +14,8 @@ type metrics struct {
 	b            *Broker
 	lag          *lagReader
 	flushSeconds prometheus.Histogram
+	isr          *isrMetrics
+	cluster      *clusterMetrics
 
 	logBytes, logEnd, logStart *prometheus.Desc
 	partitions, offline        *prometheus.Desc
@@ -30,6 +32,7 @@ func newMetrics(b *Broker) *metrics {
 	return &metrics{
 		b:   b,
 		lag: newLagReader(&b.partitions),
+		isr: newISRMetrics(), cluster: newClusterMetrics(b),
 		flushSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "sluice_broker_flush_seconds", Help: "Time that forcing a partition's log to disk takes.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 12),
@@ -51,6 +54,9 @@ func newMetrics(b *Broker) *metrics {
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.flushSeconds.Describe(ch)
 	m.b.cleaner.metrics.Describe(ch)
+	m.cluster.describe(ch)
+	m.isr.shrinks.Describe(ch)
+	m.isr.expands.Describe(ch)
 	for _, d := range []*prometheus.Desc{m.logBytes, m.logEnd, m.logStart, m.partitions, m.offline, m.dirsOffline, m.held, m.lagRecords, m.lagSeconds, m.members} {
 		ch <- d
 	}
@@ -60,6 +66,9 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.flushSeconds.Collect(ch)
 	m.b.cleaner.metrics.Collect(ch)
+	m.cluster.collect(ch)
+	m.isr.shrinks.Collect(ch)
+	m.isr.expands.Collect(ch)
 	m.collectLogs(ch)
 	m.collectGroups(ch)
 }

@@ -84,16 +84,15 @@ func (l *offsetsLog) Append(b record.Batch) (last int64, err error) {
 // Await implements coordinator.Log.
 func (l *offsetsLog) Await(offset int64, done func(error)) {
 	w := &offsetsWait{log: l, done: done}
-	w.wait = replica.Wait{Waiter: w, Mark: replica.HighWatermark, Offset: offset + 1}
-	if l.p.Await(&w.wait) {
-		return
-	}
-	// Not armed: the mark has passed, or the partition does not serve.
-	if l.p.HighWatermark() > offset {
+	w.wait = replica.Wait{Waiter: w, Offset: offset + 1}
+	armed, err := l.p.AwaitCommit(&w.wait, l.epoch)
+	switch {
+	case armed:
+	case err == nil:
 		done(nil)
-		return
+	default:
+		done(fmt.Errorf("%w: %w", coordinator.ErrNotLeader, err))
 	}
-	done(l.lead())
 }
 
 // offsetsWait is one wait for the high watermark.

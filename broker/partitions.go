@@ -33,11 +33,19 @@ func (a assignment) name() commitlog.TopicPartition {
 }
 
 // apply follows the cluster: it opens, leads, reconfigures and deletes this
-// broker's partitions as the image has changed. It runs under the controller's
+// broker's partitions as the image has changed. It runs under the metadata's
 // lock, so one at a time.
 func (b *Broker) apply(old, new *cluster.Image) {
 	b.groups.SetImage(new) // before a group is led here: it decides on the topics that it knows
 	all := b.reconfigureNode(old, new) && old != nil
+	if old == nil {
+		if err := b.dropStrays(new); err != nil {
+			b.log.Error("cannot put aside what does not belong here", "error", err)
+		}
+	}
+	if t := new.Topic(cluster.OffsetsTopic); t != nil {
+		b.groups.SetPartitions(int32(len(t.Partitions)))
+	}
 	var add []assignment
 	var deleted []string
 	var gone []commitlog.TopicPartition
@@ -60,8 +68,14 @@ func (b *Broker) apply(old, new *cluster.Image) {
 			return
 		}
 		for i := range is.Partitions {
-			if slices.Contains(is.Partitions[i].Replicas, b.cfg.NodeID) {
-				add = append(add, assignment{is, int32(i), old != nil && (was == nil || i >= len(was.Partitions))})
+			a := assignment{is, int32(i), old != nil && (was == nil || i >= len(was.Partitions) || !b.holds(was.Partitions[i]))}
+			switch {
+			case !b.holds(is.Partitions[i]):
+				if b.dropReplica(a) {
+					gone = append(gone, a.name())
+				}
+			case was == nil || i >= len(was.Partitions) || !was.Partitions[i].Equal(is.Partitions[i]):
+				add = append(add, a)
 			}
 		}
 	})
@@ -73,12 +87,14 @@ func (b *Broker) apply(old, new *cluster.Image) {
 	b.unstore(gone) // before a later topic of the name is opened
 	b.openMissing(add)
 	b.serve(add)
+	b.fetch(old, new, add)
 	for _, name := range deleted {
 		b.api.ForgetTopic(name)
 	}
 	if len(deleted) > 0 {
 		b.groups.TopicsDeleted(deleted...)
 	}
+	b.api.ImageChanged()
 }
 
 // openMissing opens the logs that are not open, several at a time, and makes
@@ -137,32 +153,40 @@ func (b *Broker) serve(wanted []assignment) {
 			continue // offline
 		}
 		g.Go(func() error {
-			if err := b.setRole(p, a); err != nil {
-				b.setOffline(a, err)
-				if isStorageFailure(err) {
-					b.failDir(b.dirOf(p), err)
-				}
-			} else {
-				b.offline.Delete(a.name())
-			}
+			b.served(p, a, b.setRole(p, a))
 			return nil // the others go on
 		})
 	}
 	_ = g.Wait() // no function fails
 }
 
+// served notes how taking up a role has gone.
+func (b *Broker) served(p *replica.Partition, a assignment, err error) {
+	switch {
+	case errors.Is(err, replica.ErrOffline): // which its failure has told
+	case err != nil:
+		b.setOffline(a, err)
+		if isStorageFailure(err) {
+			b.failDir(b.dirOf(p), err)
+		}
+	default:
+		if _, was := b.offline.LoadAndDelete(a.name()); was {
+			b.reportDisk()
+		}
+	}
+}
+
 func (b *Broker) setRole(p *replica.Partition, a assignment) error {
 	state := a.state()
 	if state.Leader != b.cfg.NodeID {
-		p.Resign(state.LeaderEpoch)
+		err := p.Follow(state, b.cfg.Now())
 		b.resignGroups(a, state.LeaderEpoch)
-		return nil
+		return err
 	}
-	if err := p.Lead(state.LeaderEpoch, state.ISR); err != nil {
+	if err := p.Lead(state, b.cfg.Now()); err != nil {
 		return err
 	}
 	if a.topic.Name == cluster.OffsetsTopic {
-		b.groups.SetPartitions(int32(len(a.topic.Partitions)))
 		b.groups.Elect(a.index, state.LeaderEpoch, newOffsetsLog(p, state.LeaderEpoch, b.cfg.Now))
 	}
 	return nil
@@ -201,8 +225,11 @@ func (b *Broker) openPartition(a assignment, d *dataDir) (*replica.Partition, co
 	}
 	return replica.New(l, replica.Options{
 		Topic: tp.Topic, TopicID: a.topic.ID, Partition: tp.Partition,
+		BrokerID: b.cfg.NodeID, HighWatermark: d.stored.highWatermarks[tp],
 		GroupFsync: !b.cfg.NoGroupFsync,
+		LagMax:     b.cfg.ReplicaLagMax,
 		Notify:     b.flusher.notify,
+		ISRDue:     b.isrDue,
 		Failed:     b.storageFailed,
 	}, topicCfg), recovery, nil
 }
@@ -241,25 +268,72 @@ func (b *Broker) setAside(dir string) error {
 	return b.cfg.FS.Rename(dir, to)
 }
 
+// holds tells whether this broker has a replica of a partition.
+func (b *Broker) holds(p cluster.Partition) bool { return slices.Contains(p.Replicas, b.cfg.NodeID) }
+
+// fetch has the partitions that follow a leader fetched from it.
+func (b *Broker) fetch(old, im *cluster.Image, wanted []assignment) {
+	if b.fetchers == nil {
+		return
+	}
+	var list []*replica.Partition
+	for _, a := range wanted {
+		if p := b.partitions.GetByID(a.topic.ID, a.index); p != nil {
+			list = append(list, p)
+		}
+	}
+	if !slices.EqualFunc(brokersOf(old), im.Brokers, sameLife) {
+		list = b.partitions.All() // a leader may be there that was not
+	}
+	b.fetchers.follow(im, list)
+}
+
+func brokersOf(im *cluster.Image) []cluster.Broker {
+	if im == nil {
+		return nil
+	}
+	return im.Brokers
+}
+
+func sameLife(a, b cluster.Broker) bool { return a.ID == b.ID && a.Epoch == b.Epoch }
+
+// dropReplica removes this broker's log of a partition that has other replicas
+// by now. It returns whether there was one.
+func (b *Broker) dropReplica(a assignment) bool {
+	if b.located[a.name()] == nil {
+		return false
+	}
+	b.log.Info("this broker is no longer a replica of a partition, whose log it removes", "topic", a.topic.Name, "partition", a.index)
+	b.removePartition(a)
+	return true
+}
+
 // deleteTopic ends the partitions of a deleted topic and removes their logs.
 func (b *Broker) deleteTopic(t *cluster.Topic) {
 	if t.Name == cluster.OffsetsTopic {
 		b.groups.SetPartitions(0)
 	}
 	for i := range t.Partitions {
-		a := assignment{topic: t, index: int32(i)}
-		b.offline.Delete(a.name())
-		b.forgetPlace(a.name())
-		p := b.partitions.GetByID(t.ID, int32(i))
-		if p == nil {
-			continue
-		}
-		b.resignGroups(a, -1)
-		b.partitions.Remove(p)
-		p.Fail(replica.ErrDeleted) // returns when no append is under way
-		if err := p.Log().Delete(); err != nil {
-			b.log.Error("cannot remove the log of a deleted topic", "topic", t.Name, "partition", i, "error", err)
-		}
+		b.removePartition(assignment{topic: t, index: int32(i)})
+	}
+}
+
+// removePartition ends a partition and removes its log.
+func (b *Broker) removePartition(a assignment) {
+	b.offline.Delete(a.name())
+	b.forgetPlace(a.name())
+	p := b.partitions.GetByID(a.topic.ID, a.index)
+	if p == nil {
+		return
+	}
+	b.resignGroups(a, -1)
+	b.partitions.Remove(p)
+	if b.fetchers != nil {
+		b.fetchers.forget(p)
+	}
+	p.Fail(replica.ErrDeleted) // returns when no append is under way
+	if err := p.Log().Delete(); err != nil {
+		b.log.Error("cannot remove the log of a partition", "topic", a.topic.Name, "partition", a.index, "error", err)
 	}
 }
 
@@ -301,17 +375,18 @@ func (b *Broker) retryOffline() {
 	if len(again) == 0 {
 		return
 	}
-	b.controller.View(func(im *cluster.Image) {
+	b.metadata.View(func(im *cluster.Image) {
 		// The topic may have been deleted since.
 		again = slices.DeleteFunc(again, func(a assignment) bool { return im.TopicByID(a.topic.ID) == nil })
 		b.openMissing(again)
 		b.serve(again)
+		b.fetch(im, im, again)
 	})
 }
 
 // recoveryReport sums up what opening the logs found.
 type recoveryReport struct {
-	logs, unclean, cutBytes, checkedBytes, indexes atomic.Int64
+	logs, unclean, cutBytes, segments, checkedBytes, indexes atomic.Int64
 }
 
 func (r *recoveryReport) add(rec commitlog.Recovery) {
@@ -320,6 +395,7 @@ func (r *recoveryReport) add(rec commitlog.Recovery) {
 		r.unclean.Add(1)
 	}
 	r.cutBytes.Add(rec.CutBytes)
+	r.segments.Add(int64(rec.SegmentsChecked))
 	r.checkedBytes.Add(rec.BytesChecked)
 	r.indexes.Add(int64(rec.IndexesRebuilt))
 }
@@ -329,6 +405,6 @@ func (r *recoveryReport) log(log *slog.Logger, clean bool, took time.Duration) {
 		return
 	}
 	log.Info("logs opened", "logs", r.logs.Load(), "clean_stop", clean, "recovered", r.unclean.Load(),
-		"checked_bytes", r.checkedBytes.Load(), "cut_bytes", r.cutBytes.Load(),
+		"checked_segments", r.segments.Load(), "checked_bytes", r.checkedBytes.Load(), "cut_bytes", r.cutBytes.Load(),
 		"indexes_rebuilt", r.indexes.Load(), "took", took.Round(time.Millisecond))
 }

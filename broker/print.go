@@ -22,6 +22,10 @@ func (c Config) Print(w io.Writer) error {
 		if p.DynamicOnly() {
 			continue
 		}
+		if p.Secret && p.Static != nil {
+			fmt.Fprintf(&out, "# %s: # set, and not shown\n", p.Name)
+			continue
+		}
 		value, source := p.Default, "default"
 		if p.Static != nil {
 			value, source = p.Static, c.sourceOf(p.Name)

@@ -25,6 +25,7 @@ type property struct {
 	// min to max.
 	dynamic  bool
 	min, max float64
+	secret   bool // nobody is told its value
 }
 
 // asInt makes a long an int, where Kafka has one.
@@ -54,7 +55,7 @@ func (p property) whileRunning() property {
 // properties are all settings that a configuration file may have, beside the
 // defaults of topic settings.
 func properties() []property {
-	return []property{
+	return append(clusterProperties(), []property{
 		{
 			name: "node.id", typ: cluster.ConfigInt, doc: "The broker's number in the cluster.",
 			set: setInt(0, math.MaxInt32, func(c *Config, n int64) { c.NodeID = int32(n) }),
@@ -121,7 +122,7 @@ func properties() []property {
 			func(c *Config) *[]string { return &c.ConsumerGroupAssignors }),
 		intervalOrNone("group.consumer.assignment.interval.ms", "How long an assignment of a group of the consumer protocol stays at least, in milliseconds.",
 			func(c *Config) *time.Duration { return &c.ConsumerGroupAssignmentInterval }),
-		only("group.consumer.migration.policy", "disabled", "Whether groups with members can change their protocol: not yet. Groups without members always can."),
+		migrationPolicy("group.consumer.migration.policy", "Which groups with members change their protocol: upgrade lets the first member of the consumer protocol take a group of consumers over, downgrade lets the last one that leaves give it back, bidirectional both, disabled none, which also keeps members of the classic protocol out of groups of the other. Groups without members always can."),
 		number("socket.request.max.bytes", 1024, math.MaxInt32, "The largest request, in bytes.", func(c *Config) *int { return &c.RequestBytesMax }),
 		number("max.connections", 1, math.MaxInt32, "The most open connections.", func(c *Config) *int { return &c.ConnectionsMax }).whileRunning(),
 		number("max.connections.per.ip", 0, math.MaxInt32, "The most open connections of one address; 0 sets no limit.",
@@ -172,7 +173,7 @@ func properties() []property {
 			get: func(c *Config) string { return javaDouble(c.CleanerBytesPerSecond) },
 		},
 		number("log.open.files.max", 16, math.MaxInt32, "The most files of segments that are kept open.", func(c *Config) *int { return &c.OpenFilesMax }),
-	}
+	}...)
 }
 
 // javaDouble writes a number as Java does, which tools compare.
@@ -296,6 +297,28 @@ func only(name, value, doc string) property {
 	}
 }
 
+// migrationPolicies are what group.consumer.migration.policy may be.
+func migrationPolicies() map[string]group.MigrationPolicy {
+	return map[string]group.MigrationPolicy{
+		"bidirectional": group.MigrateBoth, "upgrade": group.MigrateUp, "downgrade": group.MigrateDown, "disabled": group.MigrateNever,
+	}
+}
+
+func migrationPolicy(name, doc string) property {
+	return property{
+		name: name, typ: cluster.ConfigString, doc: doc,
+		set: func(c *Config, given string) error {
+			policy := strings.ToLower(given)
+			if _, known := migrationPolicies()[policy]; !known {
+				return fmt.Errorf("%q is none of bidirectional, upgrade, downgrade, disabled", given)
+			}
+			c.ConsumerGroupMigration = policy
+			return nil
+		},
+		get: func(c *Config) string { return c.ConsumerGroupMigration },
+	}
+}
+
 // negated is a property that is true by default; its field says the contrary.
 func negated(name, doc string, field func(*Config) *bool) property {
 	return property{
@@ -391,7 +414,7 @@ func (c Config) Properties() []api.Property {
 	var out []api.Property
 	for _, p := range properties() {
 		value, def := p.get(&c), p.get(&defaults)
-		described := api.Property{Name: p.name, Type: p.typ, Doc: p.doc, Default: &def, Dynamic: p.dynamic}
+		described := api.Property{Name: p.name, Type: p.typ, Doc: p.doc, Default: &def, Dynamic: p.dynamic, Secret: p.secret}
 		if c.set[p.name] || value != def {
 			described.Static = &value
 		}

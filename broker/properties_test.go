@@ -13,8 +13,8 @@ import (
 func TestPropertiesAreKafkas(t *testing.T) {
 	otherDefault := map[string]string{
 		"listeners": "local only, until told otherwise", "log.dirs": "has one", "node.id": "has one",
-		"listener.security.protocol.map": "has one protocol", "group.consumer.migration.policy": "has one policy",
-		"max.connections": "bounds them", "max.connections.per.ip": "0 is no limit", "queued.max.request.bytes": "bounds them",
+		"listener.security.protocol.map": "has one protocol",
+		"max.connections":                "bounds them", "max.connections.per.ip": "0 is no limit", "queued.max.request.bytes": "bounds them",
 		"num.recovery.threads.per.data.dir": "waits for the disk, not the processor",
 	}
 	onlyAtStart := []string{"listeners", "listener.security.protocol.map", "group.consumer.assignment.interval.ms", "log.cleaner.threads"}

@@ -19,12 +19,12 @@ func TestCleanRestartKeepsEverything(t *testing.T) {
 	n := startNode(t, cfg)
 	n.createTopic(t, "kept", 3, map[string]*string{"retention.ms": ptr("3600000")})
 	produce(t, n.client(t), "kept", 0, 300)
-	id := n.controller.Image().Topic("kept").ID
+	id := n.metadata.Image().Topic("kept").ID
 	cluster := n.identity.ClusterID
 	n.stop(t)
 
 	n = startNode(t, cfg)
-	topic := n.controller.Image().Topic("kept")
+	topic := n.metadata.Image().Topic("kept")
 	if topic == nil || topic.ID != id || topic.Config["retention.ms"] != "3600000" || n.identity.ClusterID != cluster {
 		t.Fatalf("topic after the restart is %+v", topic)
 	}
@@ -49,7 +49,7 @@ func TestAbortLosesNothingAcknowledged(t *testing.T) {
 		produce(t, n.client(t), "t", round*100, (round+1)*100)
 		n.abort()
 		n = startNode(t, cfg)
-		for p, state := range n.controller.Image().Topic("t").Partitions {
+		for p, state := range n.metadata.Image().Topic("t").Partitions {
 			if want := int32(round + 1); state.LeaderEpoch != want {
 				t.Errorf("partition %d: leader epoch %d after %d unclean stops", p, state.LeaderEpoch, want)
 			}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ func logConfig(s cluster.TopicSettings, producerExpiry time.Duration) commitlog.
 	cfg := commitlog.Config{
 		SegmentBytes:       s.Int("segment.bytes"),
 		SegmentAge:         milliseconds(s.Int("segment.ms")),
+		SegmentJitter:      milliseconds(s.Int("segment.jitter.ms")),
 		IndexBytes:         s.Int("segment.index.bytes"),
 		IndexIntervalBytes: s.Int("index.interval.bytes"),
 		DeleteDelay:        milliseconds(s.Int("file.delete.delay.ms")),
@@ -59,14 +61,23 @@ func logConfig(s cluster.TopicSettings, producerExpiry time.Duration) commitlog.
 
 func topicConfig(s cluster.TopicSettings) replica.TopicConfig {
 	cfg := replica.TopicConfig{
-		MaxMessageBytes:    int(s.Int("max.message.bytes")),
-		LogAppendTime:      s["message.timestamp.type"] == "LogAppendTime",
-		TimestampBeforeMax: bound(s.Int("message.timestamp.before.max.ms")),
-		TimestampAfterMax:  bound(s.Int("message.timestamp.after.max.ms")),
-		Compacted:          s.Has("cleanup.policy", "compact"),
-		NoDelete:           !s.Has("cleanup.policy", "delete"),
-		MinInSync:          int(s.Int("min.insync.replicas")),
+		MaxMessageBytes:      int(s.Int("max.message.bytes")),
+		LogAppendTime:        s["message.timestamp.type"] == "LogAppendTime",
+		TimestampBeforeMax:   bound(s.Int("message.timestamp.before.max.ms")),
+		TimestampAfterMax:    bound(s.Int("message.timestamp.after.max.ms")),
+		Compacted:            s.Has("cleanup.policy", "compact"),
+		NoDelete:             !s.Has("cleanup.policy", "delete"),
+		MinInSync:            int(s.Int("min.insync.replicas")),
+		FlushAge:             bound(s.Int("flush.ms")),
+		Levels:               record.KafkaLevels(int(s.Int("compression.gzip.level")), int(s.Int("compression.lz4.level")), int(s.Int("compression.zstd.level"))),
+		DecompressedBytesMax: int(s.Int("max.decompressed.message.bytes")),
 	}
+	if n := s.Int("flush.messages"); n < math.MaxInt64 {
+		cfg.FlushRecords = n
+	}
+	// The settings were checked when they were stored.
+	cfg.ThrottledLeaders, _ = replica.ParseReplicaSet(s["leader.replication.throttled.replicas"])
+	cfg.ThrottledFollowers, _ = replica.ParseReplicaSet(s["follower.replication.throttled.replicas"])
 	switch codec := s["compression.type"]; codec {
 	case "producer":
 	case "uncompressed":

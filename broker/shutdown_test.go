@@ -21,7 +21,7 @@ func TestShutdownAnswersWhatWaits(t *testing.T) {
 	fetch := kmsg.NewPtrFetchRequest()
 	fetch.MaxWaitMillis, fetch.MinBytes, fetch.MaxBytes = 60_000, 1<<20, 1<<20
 	ft := kmsg.NewFetchRequestTopic()
-	ft.Topic, ft.TopicID = "t", n.controller.Image().Topic("t").ID
+	ft.Topic, ft.TopicID = "t", n.metadata.Image().Topic("t").ID
 	fp := kmsg.NewFetchRequestTopicPartition()
 	fp.FetchOffset, fp.PartitionMaxBytes = 10, 1<<20
 	ft.Partitions = append(ft.Partitions, fp)

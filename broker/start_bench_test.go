@@ -3,8 +3,11 @@ package broker
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/sluice-io/sluice/broker/cluster"
+	"github.com/sluice-io/sluice/broker/replica"
+	"github.com/sluice-io/sluice/internal/record"
 )
 
 // BenchmarkStartEmpty is the time from nothing to serving, over an empty
@@ -16,14 +19,74 @@ func BenchmarkStartEmpty(b *testing.B) {
 	}
 }
 
-// BenchmarkStart2000Partitions is a clean start with 2,000 partitions, and the stop.
+// BenchmarkStart2000Partitions is the start with 2,000 partitions of 3 segments,
+// 60 KiB each, after a clean stop and after a kill; the kill comes when all is
+// flushed and checkpointed, or with so many MiB in the last segments that are not.
 func BenchmarkStart2000Partitions(b *testing.B) {
+	b.Run("clean", func(b *testing.B) {
+		cfg := filled(b, 0)
+		for b.Loop() {
+			n := startBench(b, cfg)
+			b.StopTimer()
+			reportChecked(b, n)
+			stopBench(b, n)
+			b.StartTimer()
+		}
+	})
+	for _, unflushed := range []int{0, 64, 256} {
+		b.Run(fmt.Sprintf("killed with %d MiB unflushed", unflushed), func(b *testing.B) {
+			cfg := filled(b, unflushed<<20)
+			for b.Loop() {
+				n := startBench(b, cfg)
+				b.StopTimer()
+				reportChecked(b, n)
+				n.abort()
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+func reportChecked(b *testing.B, n *Broker) {
+	b.ReportMetric(float64(n.recovered.segments.Load()), "segments-checked")
+	b.ReportMetric(float64(n.recovered.checkedBytes.Load())/(1<<20), "MiB-checked")
+}
+
+// filled makes a broker's directory with 2,000 partitions of 3 segments, and
+// stops it cleanly, or kills it after so many bytes that it had no time to flush.
+func filled(b *testing.B, unflushed int) Config {
 	cfg := EmbeddedConfig(b.TempDir(), "")
+	cfg.NoGroupFsync = true // nothing is flushed unless asked for
 	n := startBench(b, cfg)
 	createMany(b, n, 0, 200, 10)
-	stopBench(b, n)
-	for b.Loop() {
-		stopBench(b, startBench(b, cfg))
+	fill(b, n, 3, 60<<10)
+	if unflushed == 0 {
+		stopBench(b, n)
+		return cfg
+	}
+	n.forAll("flush", func(p *replica.Partition) error { return p.Flush() })
+	n.checkpointStep()
+	fill(b, n, 1, unflushed/2000)
+	n.abort()
+	return cfg
+}
+
+// fill appends so many segments, of a batch of so many bytes each, to every partition.
+func fill(b *testing.B, n *Broker, segments, bytes int) {
+	b.Helper()
+	for range segments {
+		next := n.partitions.All()[0].Log().EndOffset() // the same for all
+		batch := batchOf(b, bytes, int32(next))
+		for _, p := range n.partitions.All() {
+			if next > 0 {
+				if _, err := p.Log().RollIfDue(n.cfg.Now().Add(30 * 24 * time.Hour)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if _, err := p.Append(batch, 0, n.cfg.Now()); err != nil {
+				b.Fatal(err)
+			}
+		}
 	}
 }
 
@@ -68,4 +131,23 @@ func stopBench(b *testing.B, n *Broker) {
 	if err := n.Shutdown(b.Context()); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// batchOf is a batch of so many bytes, by one producer from a sequence number on; below zero
+// it has no producer.
+func batchOf(t testing.TB, bytes int, sequence int32) record.Batch {
+	t.Helper()
+	var builder record.Builder
+	for builder.Bytes() < bytes {
+		builder.Append(time.Now().UnixMilli(), nil, make([]byte, min(bytes, 1024)), nil)
+	}
+	var opts record.BuildOptions
+	if sequence >= 0 {
+		opts = record.BuildOptions{Idempotent: true, ProducerID: 7, BaseSequence: sequence}
+	}
+	batch, err := builder.Build(opts, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return batch
 }

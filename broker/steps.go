@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/sluice-io/sluice/broker/commitlog"
@@ -14,6 +15,9 @@ const (
 	rollCheck = 10 * time.Second
 	// offlineRetry is how often a partition that could not be opened is tried again.
 	offlineRetry = 30 * time.Second
+	// flushCheck is how often records are looked for that have waited for a sync
+	// for as long as flush.ms says, where log.flush.scheduler.interval.ms is not shorter.
+	flushCheck = time.Second
 )
 
 // step is something that is done again and again in the background.
@@ -31,6 +35,25 @@ func (b *Broker) steps() []*step {
 		{every: b.cfg.HighWatermarkCheckpoint, run: b.highWatermarkStep},
 		{every: b.cfg.ProducerExpiryCheck, run: b.producerStep},
 		{every: offlineRetry, run: b.retryOffline},
+		{every: flushEvery(b.cfg.TopicDefaults), run: b.flushStep},
+	}
+}
+
+func flushEvery(defaults map[string]string) time.Duration {
+	ms, err := strconv.ParseInt(defaults["log.flush.scheduler.interval.ms"], 10, 64)
+	if err != nil || ms > flushCheck.Milliseconds() {
+		return flushCheck
+	}
+	return time.Duration(max(ms, 1)) * time.Millisecond
+}
+
+// flushStep syncs what has waited for as long as its topic allows.
+func (b *Broker) flushStep() {
+	now := b.cfg.Now()
+	for _, p := range b.partitions.All() {
+		if p.FlushDue(now) {
+			p.WantFlush()
+		}
 	}
 }
 

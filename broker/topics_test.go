@@ -128,7 +128,7 @@ func TestCreateTopics(t *testing.T) {
 	if last := resp.Topics[len(cases)]; last.Topic != "twice" || last.ErrorCode != kerr.InvalidRequest.Code {
 		t.Errorf("%+v", last)
 	}
-	if assigned := n.controller.Image().Topic("assigned"); len(assigned.Partitions) != 3 {
+	if assigned := n.metadata.Image().Topic("assigned"); len(assigned.Partitions) != 3 {
 		t.Errorf("%+v", assigned)
 	}
 }
@@ -148,7 +148,7 @@ func TestValidateOnlyMakesNothing(t *testing.T) {
 	if err != nil || resp.Topics[0].ErrorCode != 0 || resp.Topics[1].ErrorCode != kerr.InvalidTopicException.Code {
 		t.Fatalf("%+v, %v", resp, err)
 	}
-	if n.controller.Image().Topic("maybe") != nil {
+	if n.metadata.Image().Topic("maybe") != nil {
 		t.Error("it was made")
 	}
 }
@@ -228,7 +228,7 @@ func TestMetadata(t *testing.T) {
 	}
 	byID := kmsg.NewPtrMetadataRequest()
 	rt := kmsg.NewMetadataRequestTopic()
-	rt.TopicID = n.controller.Image().Topic("a").ID
+	rt.TopicID = n.metadata.Image().Topic("a").ID
 	unknown := kmsg.NewMetadataRequestTopic()
 	unknown.TopicID = [16]byte{1}
 	byID.Topics = append(byID.Topics, rt, unknown)
@@ -273,7 +273,7 @@ func TestDeleteTopics(t *testing.T) {
 	req := kmsg.NewPtrDeleteTopicsRequest()
 	req.TimeoutMillis = 5000
 	known, unknown := kmsg.NewDeleteTopicsRequestTopic(), kmsg.NewDeleteTopicsRequestTopic()
-	known.TopicID, unknown.TopicID = n.controller.Image().Topic("gone").ID, [16]byte{9}
+	known.TopicID, unknown.TopicID = n.metadata.Image().Topic("gone").ID, [16]byte{9}
 	req.Topics = append(req.Topics, known, unknown)
 	resp, err := req.RequestWith(t.Context(), n.client(t))
 	if err != nil || resp.Topics[0].ErrorCode != 0 || deref(resp.Topics[0].Topic) != "gone" || resp.Topics[1].ErrorCode != kerr.UnknownTopicID.Code {

@@ -1,8 +1,10 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +23,11 @@ import (
 type Config struct {
 	// BrokerID is this node.
 	BrokerID int32
+	// InterBrokerListener is the name of the listener on which other brokers are served.
+	InterBrokerListener string
+	// RackAwareReads sends consumers to an in-sync replica in their rack
+	// (replica.selector.class).
+	RackAwareReads bool
 	// AutoCreateTopics allows Metadata requests to create topics
 	// (auto.create.topics.enable).
 	AutoCreateTopics bool
@@ -54,6 +61,17 @@ type Deps struct {
 	Partitions *replica.Partitions
 	// Controller makes the offsets topic when the first group asks for its coordinator.
 	Controller *cluster.Controller
+	// ProducerIDs takes the next block of producer ids: the first, and how many.
+	ProducerIDs func(context.Context) (first, count int64, err error)
+	// ControllerID is the broker that is the controller as far as this one knows,
+	// -1 if none is. Nil means the image's.
+	ControllerID func() int32
+	// Forward passes requests on to the controller, and Updates takes what it
+	// pushes. Nil where this broker is alone.
+	Forward Forwarder
+	Updates UpdateReceiver
+	// LeaderThrottle bounds what throttled followers are given. Nil means no bound.
+	LeaderThrottle *replica.Throttle
 	// Groups is the group coordinator.
 	Groups *group.Coordinator
 	// Properties are this broker's settings, for those who ask for them.
@@ -82,8 +100,10 @@ type API struct {
 	fetches   fetchWaits
 	sessions  fetchSessions
 	producers producerIDs
+	changes   imageChange
 	draining  atomic.Bool
-	large     sync.Mutex // held while a large request is decoded and started
+	fullDisk  atomic.Int64 // when a full disk was last logged, in ms
+	large     sync.Mutex   // held while a large request is decoded and started
 }
 
 // maxKey is the largest API key that can have a route.
@@ -102,6 +122,11 @@ type route struct {
 	// raw serves a request from its body instead, for the requests where
 	// decoding would dominate the cost. One of the two is set.
 	raw func(*API, *server.Request)
+	// controller says that only the controller can decide it: another broker
+	// passes it on.
+	controller bool
+	// internal says that it is served to brokers only, and not advertised.
+	internal bool
 	// flexible is the first version with tagged fields; New sets it.
 	flexible int16
 }
@@ -143,7 +168,11 @@ func New(deps Deps, cfg Config) *API {
 	}
 	a := &API{Deps: deps, cfg: cfg, metrics: newMetrics(deps.Registerer)}
 	a.sessions.max = cfg.FetchSessions
-	for _, routes := range [][]route{dataRoutes(), topicRoutes(), groupRoutes(), adminRoutes()} {
+	kinds := [][]route{dataRoutes(), topicRoutes(), groupRoutes(), adminRoutes()}
+	if a.Updates != nil {
+		kinds = append(kinds, clusterRoutes())
+	}
+	for _, routes := range kinds {
 		for _, rt := range routes {
 			rt.flexible = flexibleFrom(rt.key)
 			a.routes[rt.key] = rt
@@ -216,7 +245,7 @@ func (a *API) Check(key, version int16, bytes int) error {
 	if _, err := a.route(key, version); err != nil {
 		return err
 	}
-	if key != keyProduce && bytes > otherBytesMax {
+	if key != keyProduce && !a.routes[key].internal && bytes > otherBytesMax {
 		return fmt.Errorf("%w: %s of %d bytes, at most %d are allowed", errMalformed, Name(key), bytes, otherBytesMax)
 	}
 	return nil
@@ -252,6 +281,10 @@ func (a *API) Handle(r *server.Request) {
 		r.Fail(err)
 	case r.Version > rt.max:
 		apiVersionsFallback(a, r)
+	case rt.internal && r.Conn.ListenerName() != a.cfg.InterBrokerListener:
+		r.Fail(fmt.Errorf("%w: %s is for brokers, on listener %s", errUnsupported, Name(r.Key), a.cfg.InterBrokerListener))
+	case rt.controller && a.elsewhere():
+		go a.forward(r)
 	case rt.raw != nil:
 		rt.raw(a, r)
 	default:
@@ -260,7 +293,7 @@ func (a *API) Handle(r *server.Request) {
 }
 
 func (a *API) handle(rt *route, r *server.Request) {
-	if len(r.Body) > largeBytes {
+	if len(r.Body) > largeBytes && !rt.internal {
 		a.large.Lock()
 		defer a.large.Unlock()
 	}
@@ -318,12 +351,27 @@ func (a *API) isOffline(topic string, partition int32) bool {
 	return a.Offline != nil && a.Offline(topic, partition)
 }
 
-// offlineReplicas are the replicas of a partition whose storage failed.
-func (a *API) offlineReplicas(topic string, partition int32) []int32 {
-	if a.isOffline(topic, partition) {
-		return []int32{a.cfg.BrokerID}
+// offlineReplicas are the replicas of a partition that cannot be reached: those
+// of brokers that are gone, and those whose storage failed.
+func (a *API) offlineReplicas(im *cluster.Image, topic string, partition int32, p cluster.Partition) []int32 {
+	out := []int32{}
+	for _, id := range p.Replicas {
+		_, live := im.Broker(id)
+		failed := slices.Contains(p.Offline, id) || id == a.cfg.BrokerID && a.isOffline(topic, partition)
+		if !live || failed {
+			out = append(out, id)
+		}
 	}
-	return []int32{}
+	return out
+}
+
+// leaderIn is a partition's leader as clients are told it: none if it is gone
+// and no other has been elected yet.
+func leaderIn(im *cluster.Image, p cluster.Partition) int32 {
+	if _, live := im.Broker(p.Leader); !live {
+		return cluster.NoLeader
+	}
+	return p.Leader
 }
 
 // leaderOf returns who leads a partition, as far as this node knows.
@@ -336,5 +384,5 @@ func (a *API) leaderOf(name string, id cluster.TopicID, byID bool, partition int
 	if t == nil || partition < 0 || int(partition) >= len(t.Partitions) {
 		return -1, -1
 	}
-	return t.Partitions[partition].Leader, t.Partitions[partition].LeaderEpoch
+	return leaderIn(im, t.Partitions[partition]), t.Partitions[partition].LeaderEpoch
 }

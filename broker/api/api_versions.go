@@ -70,7 +70,7 @@ func (a *API) supportedVersions() *kmsg.ApiVersionsResponse {
 	resp := kmsg.NewPtrApiVersionsResponse()
 	for key := range a.routes {
 		rt := a.routeOf(int16(key))
-		if rt == nil {
+		if rt == nil || rt.internal {
 			continue
 		}
 		k := kmsg.NewApiVersionsResponseApiKey()

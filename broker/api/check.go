@@ -31,12 +31,13 @@ type checker struct {
 	validator    record.Validator
 	decompressor *record.Decompressor
 	builder      record.Builder
+	compressors  map[record.CompressorConfig]*record.Compressor
 	converted    []byte
 	min, max     int64 // what the validator's bounds point to
 }
 
 func newChecker() *checker {
-	c := &checker{decompressor: record.NewDecompressor(0)}
+	c := &checker{decompressor: record.NewDecompressor(0), compressors: map[record.CompressorConfig]*record.Compressor{}}
 	c.validator.Decompressor = c.decompressor
 	return c
 }
@@ -89,6 +90,7 @@ func checkSize(batch record.Batch, cfg *replica.TopicConfig) error {
 // rules are the topic's for records that come now.
 func (c *checker) rules(cfg *replica.TopicConfig, now time.Time) *record.Validator {
 	v := &c.validator
+	c.decompressor.SetLimit(cfg.DecompressedBytesMax)
 	v.RequireKey = cfg.Compacted
 	v.TimestampMin, v.TimestampMax = nil, nil
 	if cfg.LogAppendTime {
@@ -105,9 +107,25 @@ func (c *checker) rules(cfg *replica.TopicConfig, now time.Time) *record.Validat
 	return v
 }
 
+// compressorsMax limits the compressors of different levels that a checker keeps.
+const compressorsMax = 8
+
+func (c *checker) compressor(levels record.CompressorConfig) *record.Compressor {
+	z := c.compressors[levels]
+	if z == nil {
+		if len(c.compressors) == compressorsMax {
+			clear(c.compressors)
+		}
+		z = record.NewCompressor(levels)
+		c.compressors[levels] = z
+	}
+	return z
+}
+
 // convert builds the batch again with the topic's codec.
 func (c *checker) convert(batch record.Batch, cfg *replica.TopicConfig) (record.Batch, error) {
 	c.builder.Reset()
+	c.builder.Compressor = c.compressor(cfg.Levels)
 	err := batch.Each(c.decompressor, func(r *record.Record) error {
 		c.builder.Append(r.Timestamp, r.Key, r.Value, r.Headers)
 		return nil

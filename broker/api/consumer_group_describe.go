@@ -14,8 +14,11 @@ import (
 // ConsumerGroupDescribe, versions 0 and 1 (KIP-848): from 1 with the protocol that each member
 // speaks. A group of the classic protocol is not found.
 
-// consumerMemberType says that a member speaks the consumer protocol.
-const consumerMemberType = 1
+// The protocols that a member can speak.
+const (
+	classicMemberType  = 0
+	consumerMemberType = 1
+)
 
 func consumerGroupDescribe(a *API, r *server.Request, req *kmsg.ConsumerGroupDescribeRequest) {
 	resp := kmsg.NewPtrConsumerGroupDescribeResponse()
@@ -56,6 +59,9 @@ func (a *API) describedConsumerGroup(d group.ConsumerDescription) kmsg.ConsumerG
 		out.SubscribedTopics, out.SubscribedTopicRegex = m.Topics, nullable(m.Regex)
 		out.Assignment, out.TargetAssignment = a.namedAssignment(m.Assignment), a.namedAssignment(m.Target)
 		out.MemberType = consumerMemberType
+		if m.Classic {
+			out.MemberType = classicMemberType
+		}
 		g.Members = append(g.Members, out)
 	}
 	return g

@@ -33,7 +33,7 @@ func (n *node) produceOnce(t testing.TB, body []byte) {
 	}
 	record.Batch(q.parts[0].records).SetBaseOffset(0) // the last append set it
 	a.appendAll(q)
-	if _, _ = a.encodeProduce(q, ""); q.parts[0].code != 0 {
+	if _ = a.encodeProduce(q, ""); q.parts[0].code != 0 {
 		t.Fatalf("error %d: %s", q.parts[0].code, q.parts[0].message)
 	}
 }

@@ -26,6 +26,8 @@ type Property struct {
 	Default *string
 	// Static is what the configuration file or the command line gives, nil for nothing.
 	Static *string
+	// Secret says that nobody is told the value.
+	Secret bool
 	// Dynamic says that it can be set while the broker runs.
 	Dynamic bool
 	// Synonyms are the properties that set the same thing, this one among them,
@@ -163,7 +165,14 @@ func brokerConfig(p Property, values []cluster.ConfigValue) (c kmsg.DescribeConf
 		c.Value, c.Source = &values[0].Value, kmsg.ConfigSource(values[0].Source)
 	}
 	for _, v := range values {
-		c.ConfigSynonyms = append(c.ConfigSynonyms, synonym(v))
+		s := synonym(v)
+		if p.Secret {
+			s.Value = nil
+		}
+		c.ConfigSynonyms = append(c.ConfigSynonyms, s)
+	}
+	if c.IsSensitive = p.Secret; p.Secret {
+		c.Value = nil
 	}
 	return c, len(values) > 0
 }

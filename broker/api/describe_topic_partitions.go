@@ -90,10 +90,10 @@ func (a *API) describePartitions(im *cluster.Image, name string, first, room int
 	for i := first; i < end; i++ {
 		p := t.Partitions[i]
 		d := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
-		d.Partition, d.LeaderID, d.LeaderEpoch = int32(i), p.Leader, p.LeaderEpoch
-		d.Replicas, d.ISR, d.OfflineReplicas = p.Replicas, p.ISR, a.offlineReplicas(name, int32(i))
+		d.Partition, d.LeaderID, d.LeaderEpoch = int32(i), leaderIn(im, p), p.LeaderEpoch
+		d.Replicas, d.ISR, d.OfflineReplicas = p.Replicas, p.ISR, a.offlineReplicas(im, name, int32(i), p)
 		d.EligibleLeaderReplicas, d.LastKnownELR = []int32{}, []int32{}
-		if p.Leader == cluster.NoLeader {
+		if d.LeaderID == cluster.NoLeader {
 			d.ErrorCode = kerr.LeaderNotAvailable.Code
 		}
 		out.Partitions = append(out.Partitions, d)

@@ -12,56 +12,55 @@ import (
 //
 //	v1  the kind of election: 0 the preferred replica, 1 any, losing records
 //
-// Null topics mean all; of these only what went wrong is told.
+// Null topics mean all; of these only those are told that needed an election.
 func (a *API) electLeaders(_ *server.Request, req *kmsg.ElectLeadersRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.ElectLeadersResponse)
-	preferred := req.Version < 1 || req.ElectionType == 0
-	if req.Version >= 1 && req.ElectionType != 0 && req.ElectionType != 1 {
+	kind := cluster.ElectPreferred
+	if req.Version >= 1 {
+		kind = cluster.ElectionKind(req.ElectionType)
+	}
+	if kind != cluster.ElectPreferred && kind != cluster.ElectUnclean {
 		resp.ErrorCode = kerr.InvalidRequest.Code
 		return resp
 	}
-	im := a.Image()
-	if req.Topics == nil {
-		for _, t := range im.Topics() {
-			out := kmsg.NewElectLeadersResponseTopic()
-			out.Topic = t.Name
-			for i := range t.Partitions {
-				if err := election(im, t.Name, int32(i), preferred); err != kerr.ElectionNotNeeded {
-					out.Partitions = append(out.Partitions, elected(int32(i), err))
-				}
-			}
-			resp.Topics = append(resp.Topics, out)
+	var asked []cluster.TopicPartition
+	for _, t := range req.Topics {
+		for _, index := range t.Partitions {
+			asked = append(asked, cluster.TopicPartition{Topic: t.Topic, Partition: index})
 		}
+	}
+	if req.Topics != nil && asked == nil {
+		return resp // nothing is asked for, which for the controller would be all
+	}
+	ctx, cancel := timeout(req.TimeoutMillis)
+	defer cancel()
+	results, err := a.Controller.ElectLeaders(ctx, kind, asked)
+	if resp.ErrorCode, _ = topicError(err); err != nil {
 		return resp
 	}
-	for _, t := range req.Topics {
-		out := kmsg.NewElectLeadersResponseTopic()
-		out.Topic = t.Topic
-		for _, index := range t.Partitions {
-			out.Partitions = append(out.Partitions, elected(index, election(im, t.Topic, index, preferred)))
+	at := map[string]int{}
+	topic := func(name string) *kmsg.ElectLeadersResponseTopic {
+		i, ok := at[name]
+		if !ok {
+			i = len(resp.Topics)
+			at[name] = i
+			t := kmsg.NewElectLeadersResponseTopic()
+			t.Topic = name
+			resp.Topics = append(resp.Topics, t)
 		}
-		resp.Topics = append(resp.Topics, out)
+		return &resp.Topics[i]
+	}
+	if req.Topics == nil { // as Kafka, which names all topics
+		for _, t := range a.Image().Topics() {
+			topic(t.Name)
+		}
+	}
+	for _, r := range results {
+		p := kmsg.NewElectLeadersResponseTopicPartition()
+		p.Partition = r.Partition
+		p.ErrorCode, p.ErrorMessage = topicError(r.Err)
+		t := topic(r.Topic)
+		t.Partitions = append(t.Partitions, p)
 	}
 	return resp
-}
-
-// election says what an election comes to. There is never another replica to
-// elect: the one there is leads already, or is gone.
-func election(im *cluster.Image, topic string, partition int32, preferred bool) *kerr.Error {
-	p, ok := im.Partition(topic, partition)
-	switch {
-	case !ok:
-		return kerr.UnknownTopicOrPartition
-	case preferred && len(p.Replicas) > 0 && p.Leader == p.Replicas[0], !preferred && p.Leader != cluster.NoLeader:
-		return kerr.ElectionNotNeeded
-	case preferred:
-		return kerr.PreferredLeaderNotAvailable
-	}
-	return kerr.EligibleLeadersNotAvailable
-}
-
-func elected(partition int32, err *kerr.Error) kmsg.ElectLeadersResponseTopicPartition {
-	out := kmsg.NewElectLeadersResponseTopicPartition()
-	out.Partition, out.ErrorCode, out.ErrorMessage = partition, err.Code, &err.Description
-	return out
 }

@@ -50,7 +50,9 @@ type fetch struct {
 	r       *server.Request
 	version int16
 
-	replicaID    int32
+	replicaID    int32 // of a follower; below 0 a consumer
+	brokerEpoch  int64 // of a follower
+	rack         string
 	maxWait      time.Duration
 	minBytes     int
 	maxBytes     int
@@ -81,11 +83,18 @@ type fetchPart struct {
 	epoch    int32
 	offset   int64
 	maxBytes int32
+	// lastEpoch is the epoch of the follower's last record, logStart its log's start.
+	lastEpoch int32
+	logStart  int64
 
 	partition *replica.Partition
-	seen      int64 // the partition's VisibleBytes before it was read
+	// seen and reached are the bytes that had come and where the mark was before it
+	// was read; see fetch.come and fetch.reached.
+	seen, reached int64
 
 	code            int16
+	preferred       int32 // the replica that is to be read instead, -1 if there is none
+	diverging       *replica.EpochEnd
 	start, end, lso int64
 	region          commitlog.Region
 
@@ -106,8 +115,8 @@ func fetchRecords(a *API, r *server.Request) {
 	}
 	f.lookUp()
 	r.ReleaseBody()
-	have, failed := f.read()
-	if have >= f.minBytes || failed || f.maxWait <= 0 || len(f.parts) == 0 || a.draining.Load() {
+	have, ready := f.read()
+	if have >= f.minBytes || ready || f.maxWait <= 0 || len(f.parts) == 0 || a.draining.Load() {
 		r.Respond(f.response())
 		return
 	}
@@ -136,7 +145,8 @@ func (f *fetch) decode(body []byte) error {
 		f.decodeForgotten(&d)
 	}
 	if f.version >= 11 {
-		d.str() // rack: all replicas are here
+		rack, _ := d.str()
+		f.rack = strings.Clone(rack)
 	}
 	f.decodeTags(&d)
 	return d.err()
@@ -159,16 +169,16 @@ func (f *fetch) decodeTopic(d *reader) {
 }
 
 func (f *fetch) decodePart(d *reader) {
-	p := fetchPart{index: d.int32(), epoch: replica.NoEpoch, sentEnd: -1}
+	p := fetchPart{index: d.int32(), epoch: replica.NoEpoch, lastEpoch: -1, logStart: -1, sentEnd: -1}
 	if f.version >= 9 {
 		p.epoch = d.int32()
 	}
 	p.offset = d.int64()
 	if f.version >= 12 {
-		d.int32() // last fetched epoch: only followers diverge
+		p.lastEpoch = d.int32()
 	}
 	if f.version >= 5 {
-		d.int64() // log start offset, of a follower
+		p.logStart = d.int64()
 	}
 	p.maxBytes = d.int32()
 	d.tags()
@@ -205,7 +215,7 @@ func (f *fetch) decodeTags(d *reader) {
 		tag := d.uvarint()
 		value := reader{b: d.span(int(d.uvarint())), flexible: true}
 		if tag == replicaStateTag && f.version >= 15 {
-			f.replicaID = value.int32()
+			f.replicaID, f.brokerEpoch = value.int32(), value.int64()
 			d.bad = d.bad || value.bad
 		}
 	}
@@ -251,9 +261,10 @@ func (f *fetch) lookUpTopic(t *fetchTopic, parts []fetchPart) {
 }
 
 // read reads all partitions up to the limits, and reports how many bytes there
-// are and whether a partition has an error. The order begins anywhere, so that
+// are and whether a partition has something to tell that does not wait: an
+// error, another replica to read, where a follower is to cut its log. The order begins anywhere, so that
 // a partition with much to read does not starve those after it.
-func (f *fetch) read() (have int, failed bool) {
+func (f *fetch) read() (have int, ready bool) {
 	if len(f.parts) == 0 {
 		return 0, false
 	}
@@ -264,26 +275,31 @@ func (f *fetch) read() (have int, failed bool) {
 			f.readPart(p, f.maxBytes-have, have == 0)
 		}
 		have += p.region.Len
-		failed = failed || p.code != 0
+		ready = ready || p.code != 0 || p.preferred >= 0 || p.diverging != nil
 	}
-	return have, failed
+	return have, ready
 }
 
 // readPart reads one partition. The first batch of an answer is given whole,
 // however large, so that its consumer can go on.
 func (f *fetch) readPart(p *fetchPart, room int, first bool) {
-	p.code, p.region = 0, commitlog.Region{}
+	p.code, p.region, p.preferred, p.diverging = 0, commitlog.Region{}, -1, nil
 	p.start, p.end, p.lso = -1, -1, -1
-	if err := p.partition.Check(p.epoch); err != nil {
+	if f.follows() {
+		f.readFollower(p, room, first)
+		return
+	}
+	if err := f.mayRead(p); err != nil {
 		p.code = dataCode(err)
 		return
 	}
 	log := p.partition.Log()
-	p.seen = p.partition.VisibleBytes()
+	p.seen, p.reached = f.come(p.partition), f.reached(p.partition)
 	p.start, p.end, p.lso = log.StartOffset(), p.partition.HighWatermark(), p.partition.LastStableOffset()
+	if p.preferred = f.preferredReplica(p); p.preferred >= 0 {
+		return
+	}
 	switch {
-	case f.replicaID != consumerReplica && f.replicaID != debugReplica:
-		p.code = kerr.NotLeaderForPartition.Code // there are no followers
 	case p.offset < p.start || p.offset > log.EndOffset():
 		p.code = kerr.OffsetOutOfRange.Code
 	case f.version < zstdFetchVersion && storesZstd(p.partition.Config()):
@@ -297,6 +313,11 @@ func storesZstd(cfg *replica.TopicConfig) bool { return cfg.Compress && cfg.Code
 
 func (f *fetch) readRegion(p *fetchPart, maxBytes int, first bool) {
 	region, err := p.partition.Read(p.offset, max(maxBytes, 0), first)
+	f.took(p, region, err)
+}
+
+// took notes what a read gave.
+func (f *fetch) took(p *fetchPart, region commitlog.Region, err error) {
 	if err != nil {
 		p.code = dataCode(err)
 		if p.code == kerr.KafkaStorageError.Code || p.code == kerr.UnknownServerError.Code {
@@ -441,7 +462,7 @@ func (e *fetchEncoder) countSent(parts []fetchPart) {
 func (e *fetchEncoder) part(t *fetchTopic, p *fetchPart) {
 	w := &e.w
 	if p.partition == nil {
-		p.start, p.end, p.lso = -1, -1, -1
+		p.start, p.end, p.lso, p.preferred = -1, -1, -1, -1
 	}
 	w.int32(p.index)
 	w.int16(p.code)
@@ -453,7 +474,7 @@ func (e *fetchEncoder) part(t *fetchTopic, p *fetchPart) {
 	// No transaction was ever aborted. Without read_committed there is no list.
 	w.array(min(int(e.f.isolation), readCommitted) - 1)
 	if e.f.version >= 11 {
-		w.int32(-1) // no other replica is preferred
+		w.int32(p.preferred)
 	}
 	w.length(p.region.Len, 4)
 	if p.region.Len > 0 {
@@ -463,6 +484,10 @@ func (e *fetchEncoder) part(t *fetchTopic, p *fetchPart) {
 		leader, epoch := e.f.a.leaderOf(t.name, t.id, e.f.version >= 13, p.index)
 		w.currentLeader(1, leader, epoch)
 		e.misled = true
+		return
+	}
+	if p.diverging != nil {
+		w.diverging(p.diverging)
 		return
 	}
 	w.tags()

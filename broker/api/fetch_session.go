@@ -206,6 +206,7 @@ func (s *fetchSession) apply(f *fetch) {
 		}
 		have := &s.parts[i]
 		have.epoch, have.offset, have.maxBytes = p.epoch, p.offset, p.maxBytes
+		have.lastEpoch, have.logStart = p.lastEpoch, p.logStart
 	})
 	if added || len(f.forgotten) > 0 {
 		s.rebuild(f.topics, f.parts, f.forgotten)
@@ -256,7 +257,7 @@ func (s *fetchSession) addTopic(topic partKey, parts []fetchPart, gone map[partK
 			continue
 		}
 		s.index[key] = len(s.parts)
-		p = fetchPart{index: p.index, epoch: p.epoch, offset: p.offset, maxBytes: p.maxBytes, sentEnd: p.sentEnd, sentStart: p.sentStart}
+		p = fetchPart{index: p.index, epoch: p.epoch, offset: p.offset, maxBytes: p.maxBytes, lastEpoch: p.lastEpoch, logStart: p.logStart, sentEnd: p.sentEnd, sentStart: p.sentStart}
 		s.parts = append(s.parts, p)
 		t.parts++
 	}
@@ -278,7 +279,7 @@ func (s *fetchSession) sending(f *fetch) {
 		}
 		have := &s.parts[i]
 		p.leftOut = f.sessionEpoch != sessionInitial && p.code == 0 && p.region.Len == 0 &&
-			p.end == have.sentEnd && p.start == have.sentStart
+			p.preferred < 0 && p.diverging == nil && p.end == have.sentEnd && p.start == have.sentStart
 		have.sentEnd, have.sentStart = p.end, p.start
 		if p.code != 0 {
 			have.sentEnd = -1

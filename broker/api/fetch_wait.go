@@ -52,7 +52,7 @@ func (f *fetch) wait(need int64) {
 	f.mu.Unlock()
 	for i := range f.parts {
 		if f.parts[i].partition != nil {
-			f.await(i, f.parts[i].end)
+			f.await(i, f.parts[i].reached)
 		}
 	}
 	if f.a.draining.Load() {
@@ -61,10 +61,11 @@ func (f *fetch) wait(need int64) {
 	f.r.OnGone(f.gone)
 }
 
-// await waits for the high watermark of one partition to pass end.
+// await waits for one partition's mark, of which the request reads what lies
+// below, to pass end.
 func (f *fetch) await(i int, end int64) {
 	p := f.parts[i].partition
-	w := &replica.Wait{Waiter: f, Mark: replica.HighWatermark, Offset: end + 1}
+	w := &replica.Wait{Waiter: f, Mark: f.mark(), Offset: end + 1}
 	f.mu.Lock()
 	if f.done {
 		f.mu.Unlock()
@@ -73,7 +74,7 @@ func (f *fetch) await(i int, end int64) {
 	f.waits[i] = w
 	f.mu.Unlock()
 	if !p.Await(w) {
-		f.Fire(w, p.Err())
+		f.Fire(w, p.CheckRead(replica.NoEpoch))
 		return
 	}
 	if f.isDone() {
@@ -110,7 +111,7 @@ func (f *fetch) enough() bool {
 	var more int64
 	for i := range f.parts {
 		if p := f.parts[i].partition; p != nil {
-			more += p.VisibleBytes() - f.parts[i].seen
+			more += f.come(p) - f.parts[i].seen
 		}
 	}
 	return more >= f.need
@@ -127,7 +128,7 @@ func (f *fetch) awaitMore(w *replica.Wait) {
 	}
 	f.mu.Unlock()
 	if at >= 0 {
-		f.await(at, f.parts[at].partition.HighWatermark())
+		f.await(at, f.reached(f.parts[at].partition))
 	}
 }
 

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -112,18 +111,16 @@ func (a *API) createOffsetsTopic() {
 	ctx, cancel := context.WithTimeout(context.Background(), createOffsetsTopicTimeout)
 	defer cancel()
 	compact, segment, codec := "compact", offsetsTopicSegmentBytes, "producer"
-	results := a.Controller.CreateTopics(ctx, []cluster.NewTopic{{
+	_, err := a.createTopic(ctx, cluster.NewTopic{
 		Name:              cluster.OffsetsTopic,
 		Partitions:        a.cfg.offsetsTopicPartitions(),
 		ReplicationFactor: a.cfg.offsetsTopicReplication(len(image.Brokers)),
 		Config: map[string]*string{
 			"cleanup.policy": &compact, "segment.bytes": &segment, "compression.type": &codec,
 		},
-	}}, false)
-	for _, res := range results {
-		if res.Err != nil && !errors.Is(res.Err, cluster.ErrTopicExists) {
-			a.Log.Warn("could not create the offsets topic", "topic", cluster.OffsetsTopic, "error", res.Err)
-		}
+	})
+	if err != nil {
+		a.Log.Warn("could not create the offsets topic", "topic", cluster.OffsetsTopic, "error", err)
 	}
 }
 

@@ -69,8 +69,8 @@ func fuzzProduce(t *testing.T, a *API, version int16, body []byte) {
 		return
 	}
 	a.appendAll(&q)
-	if b, codesAt := a.encodeProduce(&q, ""); q.acks == acksAll && len(codesAt) != len(q.parts) || len(b) == 0 {
-		t.Errorf("%d codes for %d partitions", len(codesAt), len(q.parts))
+	if out := a.encodeProduce(&q, ""); q.acks == acksAll && len(out.marks) != len(q.parts) || len(out.b) == 0 {
+		t.Errorf("%d codes for %d partitions", len(out.marks), len(q.parts))
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/sluice-io/sluice/broker/cluster"
 	"github.com/sluice-io/sluice/broker/server"
 )
 
@@ -32,7 +31,7 @@ func initProducerID(a *API, r *server.Request, req *kmsg.InitProducerIDRequest) 
 	if resp.ErrorCode = checkInitProducerID(req); resp.ErrorCode != 0 {
 		return resp
 	}
-	id, err := a.producers.next(a.Controller)
+	id, err := a.producers.next(a.ProducerIDs)
 	if err != nil {
 		a.Log.Warn("no producer id", "remote", r.Conn.RemoteAddr(), "error", err)
 		// The client tries again, as with a coordinator that is being elected.
@@ -55,20 +54,20 @@ func checkInitProducerID(req *kmsg.InitProducerIDRequest) int16 {
 	return 0
 }
 
-// producerIDs hands out producer ids of blocks that it takes from the
-// controller. It is safe for concurrent use.
+// producerIDs hands out producer ids of blocks that it takes for
+// this broker. It is safe for concurrent use.
 type producerIDs struct {
 	mu        sync.Mutex // held while a block is taken
 	free, end int64      // the ids from free up to, not including, end are left
 }
 
-func (p *producerIDs) next(c *cluster.Controller) (int64, error) {
+func (p *producerIDs) next(take func(context.Context) (int64, int64, error)) (int64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.free == p.end {
 		ctx, cancel := context.WithTimeout(context.Background(), producerIDsTimeout)
 		defer cancel()
-		first, count, err := c.AllocateProducerIDs(ctx)
+		first, count, err := take(ctx)
 		if err != nil {
 			return 0, fmt.Errorf("take a block of producer ids: %w", err)
 		}

@@ -4,6 +4,7 @@ package api
 //
 //	2   isolation level: the end is the last stable offset for read_committed
 //	4   leader epochs (KIP-320)
+//	5   OFFSET_NOT_AVAILABLE (KIP-207)
 //	6   flexible
 //	7   timestamp -3: the record with the largest timestamp (KIP-734)
 //	8   timestamp -4: the earliest offset on this node's own disk (KIP-405)
@@ -79,7 +80,10 @@ func (a *API) listOffset(req *kmsg.ListOffsetsRequest, topic string, asked *kmsg
 	if code != 0 {
 		return refusedOffset(asked.Partition, code)
 	}
-	end := p.HighWatermark()
+	end, err := p.ListableEnd()
+	if err != nil && asked.Timestamp != earliestOffset && asked.Timestamp != earliestLocalOffset {
+		return refusedOffset(asked.Partition, dataCode(err)) // KIP-207
+	}
 	if req.IsolationLevel == readCommitted {
 		end = p.LastStableOffset()
 	}

@@ -2,7 +2,7 @@ package api
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -29,9 +29,25 @@ const (
 	clusterOperations = 1<<5 | 1<<7 | 1<<8 | 1<<9 | 1<<10 | 1<<11 | 1<<12
 )
 
-func (a *API) metadata(r *server.Request, req *kmsg.MetadataRequest) kmsg.Response {
-	resp := req.ResponseKind().(*kmsg.MetadataResponse)
+func metadata(a *API, r *server.Request, req *kmsg.MetadataRequest) {
 	mayCreate := a.cfg.AutoCreateTopics && (req.Version < 4 || req.AllowAutoTopicCreation)
+	if mayCreate && a.asksForNew(req) {
+		go func() { reply(r, a.describeMetadata(r, req, true)) }() // the controller makes the topics, which takes a while
+		return
+	}
+	reply(r, a.describeMetadata(r, req, false))
+}
+
+// asksForNew tells whether a topic is asked for, by name, that there is not.
+func (a *API) asksForNew(req *kmsg.MetadataRequest) bool {
+	im := a.Image()
+	return slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool {
+		return t.Topic != nil && im.Topic(*t.Topic) == nil
+	})
+}
+
+func (a *API) describeMetadata(r *server.Request, req *kmsg.MetadataRequest, mayCreate bool) kmsg.Response {
+	resp := req.ResponseKind().(*kmsg.MetadataResponse)
 	for _, t := range a.metadataTopics(req, mayCreate) {
 		if req.Version >= 8 {
 			t.AuthorizedOperations = operationsUnknown
@@ -118,29 +134,19 @@ func (a *API) autoCreate(name string, mayCreate bool) (*cluster.Topic, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), autoCreateTimeout)
 	defer cancel()
-	return a.createUnlessExists(ctx, cluster.NewTopic{Name: name, Partitions: -1, ReplicationFactor: -1})
-}
-
-// createUnlessExists makes a topic; one that somebody else made meanwhile is as good.
-func (a *API) createUnlessExists(ctx context.Context, asked cluster.NewTopic) (*cluster.Topic, error) {
-	done := a.Controller.CreateTopics(ctx, []cluster.NewTopic{asked}, false)[0]
-	if errors.Is(done.Err, cluster.ErrTopicExists) {
-		if t := a.Image().Topic(asked.Name); t != nil {
-			return t, nil
-		}
-	}
-	return done.Topic, done.Err
+	return a.createTopic(ctx, cluster.NewTopic{Name: name, Partitions: -1, ReplicationFactor: -1})
 }
 
 func (a *API) describeTopic(t *cluster.Topic) kmsg.MetadataResponseTopic {
 	out := kmsg.NewMetadataResponseTopic()
 	out.Topic, out.TopicID, out.IsInternal = &t.Name, t.ID, t.Internal
 	out.Partitions = make([]kmsg.MetadataResponseTopicPartition, len(t.Partitions))
+	im := a.Image()
 	for i, p := range t.Partitions {
 		d := kmsg.NewMetadataResponseTopicPartition()
-		d.Partition, d.Leader, d.LeaderEpoch = int32(i), p.Leader, p.LeaderEpoch
-		d.Replicas, d.ISR, d.OfflineReplicas = p.Replicas, p.ISR, a.offlineReplicas(t.Name, int32(i))
-		if p.Leader == cluster.NoLeader {
+		d.Partition, d.Leader, d.LeaderEpoch = int32(i), leaderIn(im, p), p.LeaderEpoch
+		d.Replicas, d.ISR, d.OfflineReplicas = p.Replicas, p.ISR, a.offlineReplicas(im, t.Name, int32(i), p)
+		if d.Leader == cluster.NoLeader {
 			d.ErrorCode = kerr.LeaderNotAvailable.Code
 		}
 		out.Partitions[i] = d

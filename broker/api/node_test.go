@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -128,13 +129,18 @@ func (n *node) partition(topic string, index int32, opt topicOptions) *replica.P
 		opt.config(&cfg)
 	}
 	p := replica.New(l, replica.Options{
-		Topic: topic, TopicID: topicID(topic), Partition: index,
+		Topic: topic, TopicID: topicID(topic), Partition: index, BrokerID: 1,
 		GroupFsync: opt.groupFsync, Notify: func(*replica.Partition) {},
 	}, cfg)
-	if err := p.Lead(3, []int32{1}); err != nil {
+	if err := p.Lead(ledHere(3), n.clock.now()); err != nil {
 		n.t.Fatal(err)
 	}
 	return p
+}
+
+// ledHere is the state of a partition that has its only replica here.
+func ledHere(epoch int32) cluster.Partition {
+	return cluster.Partition{Leader: 1, LeaderEpoch: epoch, Replicas: []int32{1}, ISR: []int32{1}}
 }
 
 // fakeClock is a clock that the test moves.
@@ -414,4 +420,14 @@ func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// leads makes a broker lead a partition, as far as the picture of the cluster goes.
+func (n *node) leads(topic string, partition int, leader, epoch int32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t := *n.image.Topic(topic)
+	t.Partitions = slices.Clone(t.Partitions)
+	t.Partitions[partition].Leader, t.Partitions[partition].LeaderEpoch = leader, epoch
+	n.image = n.image.With(&t)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"io"
 	"log/slog"
 	"path/filepath"
 	"runtime"
@@ -216,7 +215,7 @@ func TestOffsetForLeaderEpoch(t *testing.T) {
 	n := newNode(t)
 	p := n.topic("t", topicOptions{})[0]
 	n.fill("t", "a", "b")
-	if err := p.Lead(5, []int32{1}); err != nil {
+	if err := p.Lead(ledHere(5), n.clock.now()); err != nil {
 		t.Fatal(err)
 	}
 	n.fill("t", "c")
@@ -247,25 +246,28 @@ func TestOffsetForLeaderEpoch(t *testing.T) {
 	}
 }
 
-// controller starts a controller over a store of its own.
-func controller(t *testing.T) *cluster.Controller {
+// member joins a cluster over a store of its own.
+func member(t *testing.T) *cluster.Member {
 	t.Helper()
 	store, _, err := cluster.OpenEmbedded(filepath.Join(t.TempDir(), "cluster"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	c := cluster.NewController(slog.New(slog.NewTextHandler(io.Discard, nil)), store, cluster.ControllerConfig{})
+	log := slog.New(slog.DiscardHandler)
+	c := cluster.NewController(log, store, cluster.NewMetadata(), nil, cluster.ControllerConfig{BrokerID: 1})
+	m := cluster.NewMember(log, store, c, cluster.MemberConfig{})
 	self := cluster.Registration{ClusterID: "test-cluster", Broker: cluster.Broker{ID: 1, Host: "one", Port: 9092}}
-	if err := c.Start(context.Background(), self); err != nil {
+	if err := m.Join(t.Context(), self); err != nil {
 		t.Fatal(err)
 	}
-	return c
+	t.Cleanup(func() { _ = m.Leave(context.Background()) })
+	return m
 }
 
 func TestInitProducerID(t *testing.T) {
 	n := newNode(t)
-	n.api.Controller = controller(t)
+	n.api.ProducerIDs = member(t).AllocateProducerIDs
 	w := n.dial()
 	var ids []int64
 	for version := int16(0); version <= 5; version++ {
@@ -289,7 +291,7 @@ func TestInitProducerID(t *testing.T) {
 	// No id is given twice, also over the end of a block.
 	seen := map[int64]bool{}
 	for range 2500 {
-		id, err := n.api.producers.next(n.api.Controller)
+		id, err := n.api.producers.next(n.api.ProducerIDs)
 		if err != nil || seen[id] || slices.Contains(ids, id) {
 			t.Fatalf("id %d, %v", id, err)
 		}

@@ -18,12 +18,14 @@ package api
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/sluice-io/sluice/broker/cluster"
+	"github.com/sluice-io/sluice/broker/commitlog"
 	"github.com/sluice-io/sluice/broker/replica"
 	"github.com/sluice-io/sluice/broker/server"
 	"github.com/sluice-io/sluice/internal/record"
@@ -31,9 +33,12 @@ import (
 
 const (
 	produceVersionMin = 3
-	acksNone          = 0
-	acksLeader        = 1
-	acksAll           = -1
+	// leaderNamedVersion is the first whose answer names the leader to a client
+	// that asks another.
+	leaderNamedVersion = 10
+	acksNone           = 0
+	acksLeader         = 1
+	acksAll            = -1
 )
 
 // produceRequest is a decoded request with what became of each partition. Its
@@ -63,6 +68,8 @@ type producePart struct {
 	bad       []record.RecordError
 	base      int64
 	last      int64
+	epoch     int32 // of the leader that appended
+	minISR    int
 	time      int64 // log append time, -1 if the producer's times stand
 	start     int64
 }
@@ -114,12 +121,12 @@ func produce(a *API, r *server.Request) {
 		a.endUnacknowledged(r, q)
 		return
 	}
-	resp, codesAt := a.encodeProduce(q, r.Conn.ListenerName())
+	resp := a.encodeProduce(q, r.Conn.ListenerName())
 	if q.acks == acksAll && q.appended() {
-		a.awaitCommit(r, q, resp, codesAt)
+		a.awaitCommit(r, q, resp)
 		return
 	}
-	r.Respond(produceResponse(r.Version, resp))
+	r.Respond(produceResponse(r.Version, resp.b))
 }
 
 func produceResponse(version int16, b []byte) server.Response {
@@ -248,6 +255,7 @@ func (a *API) appendBatch(c *checker, q *produceRequest, p *producePart, now tim
 		return err
 	}
 	p.base, p.last, p.time = done.First, done.Last, done.LogAppendTime
+	p.epoch, p.minISR = done.Epoch, minISR
 	p.start = p.partition.Log().StartOffset()
 	if !done.Duplicate {
 		m := a.metrics.topic(p.partition.Topic())
@@ -262,10 +270,27 @@ func (a *API) logAppendError(p *producePart, err error) {
 	if errors.Is(err, replica.ErrOffline) {
 		return // it was logged when it went offline
 	}
+	if errors.Is(err, commitlog.ErrNoSpace) {
+		a.logFullDisk(p, err)
+		return
+	}
 	switch dataCode(err) {
 	case kerr.KafkaStorageError.Code, kerr.UnknownServerError.Code, kerr.CorruptMessage.Code:
 		a.Log.Error("append", "topic", p.partition.Topic(), "partition", p.index, "error", err)
 	}
+}
+
+// fullDiskLogInterval is how often a disk that stays full is logged: every
+// producer meets it at every try.
+const fullDiskLogInterval = 10 * time.Second
+
+func (a *API) logFullDisk(p *producePart, err error) {
+	now, last := a.Now().UnixMilli(), a.fullDisk.Load()
+	if now-last < fullDiskLogInterval.Milliseconds() || !a.fullDisk.CompareAndSwap(last, now) {
+		return
+	}
+	a.Log.Error("the disk is full: records are refused with KAFKA_STORAGE_ERROR and reads go on; free some room, or lower retention.bytes or retention.ms of the largest topics; writing goes on by itself when there is room",
+		"topic", p.partition.Topic(), "partition", p.index, "error", err)
 }
 
 // appended tells whether anything was appended that a producer may wait for.
@@ -278,16 +303,27 @@ func (q *produceRequest) appended() bool {
 	return false
 }
 
-// encodeProduce encodes the answer. codesAt has where each partition's error
-// code is, for those that turn out otherwise.
-func (a *API) encodeProduce(q *produceRequest, listener string) (b []byte, codesAt []int) {
+// produceAnswer is an encoded answer that can still be changed for the
+// partitions that turn out otherwise.
+type produceAnswer struct {
+	b      []byte
+	marks  []answerMark // of each partition, with acks=all
+	endAt  int          // where the tags of the whole begin
+	misled bool         // those tags have the brokers' addresses
+}
+
+// answerMark is where a partition's error code and its tags are.
+type answerMark struct{ code, tags int }
+
+// encodeProduce encodes the answer.
+func (a *API) encodeProduce(q *produceRequest, listener string) produceAnswer {
 	w := writer{b: make([]byte, 0, q.encodedBytes()), flexible: q.version >= 9}
+	var answer produceAnswer
 	if q.acks == acksAll {
-		codesAt = make([]int, 0, len(q.parts))
+		answer.marks = make([]answerMark, 0, len(q.parts))
 	}
 	w.array(len(q.topics))
 	parts := q.parts
-	misled := false
 	for i := range q.topics {
 		t := &q.topics[i]
 		if q.version >= 13 {
@@ -297,17 +333,20 @@ func (a *API) encodeProduce(q *produceRequest, listener string) (b []byte, codes
 		}
 		w.array(t.parts)
 		for j := range t.parts {
-			if codesAt != nil {
-				codesAt = append(codesAt, len(w.b)+4)
+			mark := a.encodeProducePart(&w, q.version, t, &parts[j])
+			if answer.marks != nil {
+				answer.marks = append(answer.marks, mark)
 			}
-			misled = a.encodeProducePart(&w, q.version, t, &parts[j]) || misled
+			answer.misled = answer.misled || q.version >= leaderNamedVersion && parts[j].code == kerr.NotLeaderForPartition.Code
 		}
 		parts = parts[t.parts:]
 		w.tags()
 	}
 	w.int32(0) // throttle time
-	a.encodeEndpoints(&w, listener, misled && q.version >= 10)
-	return w.b, codesAt
+	answer.endAt = len(w.b)
+	a.encodeEndpoints(&w, listener, answer.misled)
+	answer.b = w.b
+	return answer
 }
 
 func (q *produceRequest) encodedBytes() int {
@@ -321,9 +360,9 @@ func (q *produceRequest) encodedBytes() int {
 	return n
 }
 
-// encodeProducePart tells whether the answer sends the client to another leader.
-func (a *API) encodeProducePart(w *writer, version int16, t *produceTopic, p *producePart) (misled bool) {
+func (a *API) encodeProducePart(w *writer, version int16, t *produceTopic, p *producePart) (mark answerMark) {
 	w.int32(p.index)
+	mark.code = len(w.b)
 	w.int16(p.code)
 	w.int64(p.base)
 	w.int64(p.time)
@@ -339,70 +378,74 @@ func (a *API) encodeProducePart(w *writer, version int16, t *produceTopic, p *pr
 		}
 		w.nullableStr(p.message)
 	}
-	if version >= 10 && p.code == kerr.NotLeaderForPartition.Code {
+	mark.tags = len(w.b)
+	if version >= leaderNamedVersion && p.code == kerr.NotLeaderForPartition.Code {
 		leader, epoch := a.leaderOf(t.name, t.id, version >= 13, p.index)
 		w.currentLeader(0, leader, epoch)
-		return true
+	} else {
+		w.tags()
 	}
-	w.tags()
-	return false
+	return mark
 }
 
 // produceWait answers a produce when its records are committed. It is the one
 // waiter of all its partitions.
 type produceWait struct {
+	a       *API
 	r       *server.Request
 	version int16
 
 	mu      sync.Mutex
-	resp    []byte
+	resp    produceAnswer
 	parts   []commitWait
 	pending int  // parts that are not decided
 	done    bool // answered, or the client has gone
 	stop    func() bool
 }
 
-// commitWait is the wait for one partition. codeAt is where its code is in the
-// response; waiters find it by the Wait.
+// commitWait is the wait for one partition; waiters find it by the Wait.
 type commitWait struct {
 	replica.Wait
 	partition *replica.Partition
-	codeAt    int
+	epoch     int32
+	mark      answerMark
 	decided   bool
+	lost      bool // decided by the end of this broker's leadership
 }
 
 // awaitCommit answers when the high watermarks have passed the appended
 // records. It is called with the request's body in place and gives it up.
-func (a *API) awaitCommit(r *server.Request, q *produceRequest, resp []byte, codesAt []int) {
-	w := &produceWait{r: r, version: q.version, resp: resp}
+func (a *API) awaitCommit(r *server.Request, q *produceRequest, resp produceAnswer) {
+	w := &produceWait{a: a, r: r, version: q.version, resp: resp}
 	for i := range q.parts {
 		p := &q.parts[i]
-		if p.code == 0 && p.partition.HighWatermark() <= p.last {
+		if p.code == 0 && !p.partition.Committed(p.last, p.epoch, p.minISR) {
 			w.parts = append(w.parts, commitWait{
-				Wait:      replica.Wait{Waiter: w, Mark: replica.HighWatermark, Offset: p.last + 1},
+				Wait:      replica.Wait{Waiter: w, Offset: p.last + 1, MinISR: p.minISR},
 				partition: p.partition,
-				codeAt:    codesAt[i],
+				epoch:     p.epoch,
+				mark:      resp.marks[i],
 			})
 		}
 	}
 	if len(w.parts) == 0 {
-		r.Respond(produceResponse(q.version, resp))
+		r.Respond(produceResponse(q.version, resp.b))
 		return
 	}
 	timeout := q.timeout
 	r.ReleaseBody()
-	w.start(a, timeout)
+	w.start(timeout)
 }
 
-func (w *produceWait) start(a *API, timeout time.Duration) {
+func (w *produceWait) start(timeout time.Duration) {
 	w.mu.Lock()
 	w.pending = len(w.parts)
-	w.stop = a.AfterFunc(timeout, w.expire)
+	w.stop = w.a.AfterFunc(timeout, w.expire)
 	w.mu.Unlock()
 	for i := range w.parts {
 		p := &w.parts[i]
-		if !p.partition.Await(&p.Wait) {
-			w.Fire(&p.Wait, p.partition.Err())
+		if armed, err := p.partition.AwaitCommit(&p.Wait, p.epoch); !armed {
+			w.Fire(&p.Wait, err)
 		}
 	}
 	w.r.OnGone(w.gone)
@@ -413,7 +456,7 @@ func (w *produceWait) Fire(wait *replica.Wait, err error) {
 	w.mu.Lock()
 	for i := range w.parts {
 		if p := &w.parts[i]; &p.Wait == wait && !p.decided && !w.done {
-			p.decide(w.resp, dataCode(err))
+			p.decide(w.resp.b, dataCode(err))
 			w.pending--
 		}
 	}
@@ -428,8 +471,8 @@ func (w *produceWait) Fire(wait *replica.Wait, err error) {
 // decide sets the code in the response. The offsets stay: the records are in
 // the log, whether or not they get committed.
 func (p *commitWait) decide(resp []byte, code int16) {
-	p.decided = true
-	resp[p.codeAt], resp[p.codeAt+1] = byte(uint16(code)>>8), byte(code)
+	p.decided, p.lost = true, code == kerr.NotLeaderForPartition.Code
+	resp[p.mark.code], resp[p.mark.code+1] = byte(uint16(code)>>8), byte(code)
 }
 
 // expire answers that the time is over for what is not committed yet.
@@ -442,7 +485,7 @@ func (w *produceWait) expire() {
 	w.done = true
 	for i := range w.parts {
 		if p := &w.parts[i]; !p.decided {
-			p.decide(w.resp, kerr.RequestTimedOut.Code)
+			p.decide(w.resp.b, kerr.RequestTimedOut.Code)
 		}
 	}
 	w.mu.Unlock()
@@ -465,7 +508,36 @@ func (w *produceWait) gone() {
 // end answers; it is called once, by who set done.
 func (w *produceWait) end() {
 	w.forget()
-	w.r.Respond(produceResponse(w.version, w.resp))
+	if w.version >= leaderNamedVersion && slices.ContainsFunc(w.parts, func(p commitWait) bool { return p.lost }) {
+		w.nameLeaders()
+	}
+	w.r.Respond(produceResponse(w.version, w.resp.b))
+}
+
+// nameLeaders puts the present leaders of the partitions that this broker has
+// ceased to lead into their tags, which are empty, and the brokers' addresses into
+// those of the answer.
+func (w *produceWait) nameLeaders() {
+	old := w.resp
+	out := writer{b: make([]byte, 0, len(old.b)+64), flexible: true}
+	from := 0
+	for i := range w.parts { // in the order of the answer
+		p := &w.parts[i]
+		if !p.lost {
+			continue
+		}
+		out.b = append(out.b, old.b[from:p.mark.tags]...)
+		leader, epoch := w.a.leaderOf("", p.partition.TopicID(), true, p.partition.Index())
+		out.currentLeader(0, leader, epoch)
+		from = p.mark.tags + 1
+	}
+	out.b = append(out.b, old.b[from:old.endAt]...)
+	if old.misled {
+		out.b = append(out.b, old.b[old.endAt:]...)
+	} else {
+		w.a.encodeEndpoints(&out, w.r.Conn.ListenerName(), true)
+	}
+	w.resp.b = out.b
 }
 
 func (w *produceWait) forget() {

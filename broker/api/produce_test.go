@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/sluice-io/sluice/broker/commitlog"
 	"github.com/sluice-io/sluice/broker/replica"
 	"github.com/sluice-io/sluice/internal/record"
 )
@@ -479,6 +480,72 @@ func TestProduceToAnotherLeaderNamesIt(t *testing.T) {
 		if p.CurrentLeader.LeaderID != want.LeaderID || p.CurrentLeader.LeaderEpoch != want.LeaderEpoch || len(resp.Brokers) != brokers {
 			t.Errorf("version %d: %+v, %+v", version, p.CurrentLeader, resp.Brokers)
 		}
+	}
+}
+
+// The leader may change while acks=all waits: the answer names the new one too.
+func TestLeadershipLostWhileWaitingNamesTheLeader(t *testing.T) {
+	for version := int16(9); version <= 13; version++ {
+		n := newNode(t)
+		parts := n.topic("t", topicOptions{partitions: 4, groupFsync: true})
+		w := n.dial()
+		req := produceTo("t", 0, version, n.batchOf(record.BuildOptions{}, "x"))
+		req.Acks, req.TimeoutMillis = -1, 10_000
+		for i := int32(1); i < 4; i++ {
+			more := req.Topics[0].Partitions[0]
+			more.Partition = i
+			req.Topics[0].Partitions = append(req.Topics[0].Partitions, more)
+		}
+		id := w.send(req)
+		waitFor(t, func() bool { return n.clock.waiting() == 1 })
+		n.leads("t", 1, 2, 7)
+		n.leads("t", 3, 2, 8)
+		parts[1].Resign(7)
+		parts[3].Resign(8)
+		for _, p := range []int{0, 2} {
+			if err := parts[p].Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		resp := w.receive(req, id).(*kmsg.ProduceResponse)
+		brokers := 0
+		for i, want := range []int32{-1, 7, -1, 8} {
+			p := resp.Topics[0].Partitions[i]
+			leader := int32(2)
+			if want < 0 {
+				expectCode(t, p.ErrorCode, nil)
+			} else {
+				expectCode(t, p.ErrorCode, kerr.NotLeaderForPartition)
+			}
+			if want < 0 || version < 10 {
+				leader, want = -1, -1
+			} else {
+				brokers = 2
+			}
+			if p.CurrentLeader.LeaderID != leader || p.CurrentLeader.LeaderEpoch != want {
+				t.Errorf("version %d, partition %d: %+v", version, i, p.CurrentLeader)
+			}
+		}
+		if len(resp.Brokers) != brokers {
+			t.Errorf("version %d: %d brokers", version, len(resp.Brokers))
+		}
+	}
+}
+
+// A full disk is met at every try of every producer, and logged once in a while, with what helps.
+func TestFullDiskIsLoggedOnce(t *testing.T) {
+	n := newNode(t)
+	part := &producePart{partition: n.topic("t", topicOptions{})[0]}
+	for range 3 {
+		n.api.logAppendError(part, fmt.Errorf("append: %w", commitlog.ErrNoSpace))
+	}
+	if got := n.log.String(); strings.Count(got, "disk is full") != 1 || !strings.Contains(got, "retention.bytes") || !strings.Contains(got, "topic=t") {
+		t.Errorf("logged:\n%s", got)
+	}
+	n.clock.advance(fullDiskLogInterval)
+	n.api.logAppendError(part, commitlog.ErrNoSpace)
+	if got := n.log.String(); strings.Count(got, "disk is full") != 2 {
+		t.Errorf("logged:\n%s", got)
 	}
 }
 

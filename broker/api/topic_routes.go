@@ -13,12 +13,12 @@ import (
 // topicRoutes are the requests about topics, their settings and the cluster.
 func topicRoutes() []route {
 	return []route{
-		{key: 3, min: 0, max: 13, handle: direct((*API).metadata)},
-		{key: 19, min: 2, max: 7, handle: direct((*API).createTopics)},
-		{key: 20, min: 1, max: 6, handle: direct((*API).deleteTopics)},
+		{key: 3, min: 0, max: 13, handle: async(metadata)},
+		{key: 19, min: 2, max: 7, handle: direct((*API).createTopics), controller: true},
+		{key: 20, min: 1, max: 6, handle: direct((*API).deleteTopics), controller: true},
 		{key: 21, min: 0, max: 2, handle: direct((*API).deleteRecords)},
 		{key: 32, min: 1, max: 4, handle: direct((*API).describeConfigs)},
-		{key: 37, min: 0, max: 3, handle: direct((*API).createPartitions)},
+		{key: 37, min: 0, max: 3, handle: direct((*API).createPartitions), controller: true},
 		{key: 60, min: 0, max: 2, handle: direct((*API).describeCluster)},
 	}
 }
@@ -29,6 +29,10 @@ func topicError(err error) (code int16, message *string) {
 		return 0, nil
 	}
 	text := err.Error()
+	var coded *codedError
+	if errors.As(err, &coded) {
+		return coded.code, &text
+	}
 	var badName *cluster.InvalidTopicError
 	var badConfig *cluster.InvalidConfigError
 	switch {
@@ -59,6 +63,15 @@ func topicErrors() []errorCode {
 		{cluster.ErrInvalidAssignment, kerr.InvalidReplicaAssignment.Code},
 		{cluster.ErrInvalidRequest, kerr.InvalidRequest.Code},
 		{cluster.ErrNotController, kerr.NotController.Code},
+		{cluster.ErrUnknownPartition, kerr.UnknownTopicOrPartition.Code},
+		{cluster.ErrElectionNotNeeded, kerr.ElectionNotNeeded.Code},
+		{cluster.ErrPreferredLeaderNotAvailable, kerr.PreferredLeaderNotAvailable.Code},
+		{cluster.ErrEligibleLeadersNotAvailable, kerr.EligibleLeadersNotAvailable.Code},
+		{cluster.ErrNoReplicaInSync, kerr.EligibleLeadersNotAvailable.Code},
+		{cluster.ErrNoReassignment, kerr.NoReassignmentInProgress.Code},
+		// The change may have been made, or not: the client looks, or asks again.
+		{cluster.ErrUncertain, kerr.RequestTimedOut.Code},
+		{cluster.ErrUnavailable, kerr.RequestTimedOut.Code},
 		{context.DeadlineExceeded, kerr.RequestTimedOut.Code},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/sluice-io/sluice/broker/cluster"
+	"github.com/sluice-io/sluice/broker/replica"
 )
 
 // reader decodes a request body by hand, for the requests whose decoded form
@@ -184,6 +185,17 @@ func (w *writer) tags() {
 	if w.flexible {
 		w.b = append(w.b, 0)
 	}
+}
+
+// diverging writes a set of one tagged field: where a follower's log is to be
+// cut (KIP-595).
+func (w *writer) diverging(to *replica.EpochEnd) {
+	w.uvarint(1)
+	w.uvarint(0)
+	w.uvarint(4 + 8 + 1)
+	w.int32(to.Epoch)
+	w.int64(to.End)
+	w.tags()
 }
 
 // currentLeader writes a set of one tagged field: where the partition's leader

@@ -48,12 +48,15 @@ type ConfigAlteration struct {
 
 // AlterConfigs changes settings; each topic and broker answers for itself, in
 // the order asked. With validateOnly nothing is changed. It returns once the
-// settings are durable and all subscribers have seen them. Errors are
+// settings are durable, this broker has seen them, and the others if they are quick. Errors are
 // [ErrUnknownTopic], [*InvalidTopicError], [*InvalidConfigError],
 // [ErrInvalidRequest], [ErrNotController] or the store's.
 func (c *Controller) AlterConfigs(ctx context.Context, asked []ConfigAlteration, validateOnly bool) []error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	out := make([]error, len(asked))
+	r, err := c.enter(ctx)
+	if err != nil {
+		return fill(out, fmt.Errorf("change configurations: %w", err))
+	}
 	type resource struct {
 		kind ConfigKind
 		name string
@@ -62,28 +65,33 @@ func (c *Controller) AlterConfigs(ctx context.Context, asked []ConfigAlteration,
 	for _, a := range asked {
 		counts[resource{a.Kind, a.Name}]++
 	}
-	out := make([]error, len(asked))
 	for i, a := range asked {
 		switch {
 		case counts[resource{a.Kind, a.Name}] > 1:
 			out[i] = fmt.Errorf("%w: %q appears more than once in the request", ErrInvalidRequest, a.Name)
 		case a.Kind == KindTopic:
-			out[i] = c.alterTopic(ctx, a, validateOnly)
+			out[i] = c.alterTopic(ctx, r, a, validateOnly)
 		default:
-			out[i] = c.alterBroker(ctx, a, validateOnly)
+			out[i] = c.alterBroker(ctx, r, a, validateOnly)
 		}
 	}
+	done := c.published(r)
+	c.leave()
+	done.wait(ctx)
 	return out
 }
 
-func (c *Controller) alterTopic(ctx context.Context, a ConfigAlteration, validateOnly bool) error {
+func (c *Controller) alterTopic(ctx context.Context, r *term, a ConfigAlteration, validateOnly bool) error {
 	if a.Name == "" {
 		return fmt.Errorf("%w: the settings of all topics are the brokers'", ErrInvalidRequest)
 	}
 	if err := CheckTopicName(a.Name); err != nil {
 		return err
 	}
-	im := c.image.Load()
+	if err := c.refresh(ctx, r); err != nil { // an earlier one may have failed
+		return err
+	}
+	im := r.image
 	t := im.Topic(a.Name)
 	if t == nil {
 		return fmt.Errorf("%w: %q", ErrUnknownTopic, a.Name)
@@ -97,11 +105,14 @@ func (c *Controller) alterTopic(ctx context.Context, a ConfigAlteration, validat
 	}
 	changed := *t
 	changed.Config = config
-	return c.storeConfig(ctx, "topic", a.Name, Set(topicConfigPath(t.Name), configNode(config), AnyVersion), im.With(&changed))
+	return c.storeConfig(ctx, r, "topic", a.Name, Set(topicConfigPath(t.Name), configNode(config), AnyVersion), config, im.With(&changed))
 }
 
-func (c *Controller) alterBroker(ctx context.Context, a ConfigAlteration, validateOnly bool) error {
-	im := c.image.Load()
+func (c *Controller) alterBroker(ctx context.Context, r *term, a ConfigAlteration, validateOnly bool) error {
+	if err := c.refresh(ctx, r); err != nil { // an earlier one may have failed
+		return err
+	}
+	im := r.image
 	was := im.BrokerConfig(a.Name)
 	config, err := planConfig(was, a, c.lookupBroker)
 	if err != nil {
@@ -120,15 +131,21 @@ func (c *Controller) alterBroker(ctx context.Context, a ConfigAlteration, valida
 	if _, _, err := c.store.Get(ctx, path); errors.Is(err, ErrNoNode) {
 		op = Create(path, configNode(config))
 	}
-	return c.storeConfig(ctx, "broker", a.Name, op, im.WithBrokerConfig(a.Name, config))
+	return c.storeConfig(ctx, r, "broker", a.Name, op, config, im.WithBrokerConfig(a.Name, config))
 }
 
-func (c *Controller) storeConfig(ctx context.Context, what, name string, op Op, im *Image) error {
-	if err := c.write(ctx, []Op{op}); err != nil {
-		c.reload(ctx)
+// storeConfig stores a setting, and holds the elections that it allows.
+func (c *Controller) storeConfig(ctx context.Context, r *term, what, name string, op Op, config map[string]string, im *Image) error {
+	if err := c.commit(ctx, r, im, op); err != nil {
 		return fmt.Errorf("change the configuration of %s %q: %w", what, name, err)
 	}
-	c.publish(im)
+	if _, set := config[uncleanElectionConfig]; !set {
+		return nil
+	}
+	none := func(int32) bool { return false }
+	if err := c.commit(ctx, r, WithLive(im, im.Brokers, none, c.unclean(im))); err != nil {
+		c.log.Warn("an election that a setting allows could not be held; it is with the next change of the brokers", "error", err)
+	}
 	return nil
 }
 

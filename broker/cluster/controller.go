@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // ControllerConfig says what a controller decides by default.
 type ControllerConfig struct {
+	// BrokerID is the broker that the controller runs in.
+	BrokerID int32
 	// DefaultPartitions is num.partitions, for a topic created with -1. Zero means 1.
 	DefaultPartitions int32
 	// DefaultReplicationFactor is default.replication.factor, for a topic
@@ -21,50 +22,63 @@ type ControllerConfig struct {
 	PartitionsPerTopicMax int32
 	// BrokerConfigs are the settings that a broker takes while it runs; see AlterConfigs.
 	BrokerConfigs []ConfigDef
+	// TopicDefaults are the properties of the broker's configuration file that
+	// give topic settings their defaults, unclean.leader.election.enable among them.
+	TopicDefaults map[string]string
+	// BalanceInterval is how often leaders are moved back to the preferred
+	// replicas (leader.imbalance.check.interval.seconds, if auto.leader.rebalance.enable
+	// is set). Zero means never.
+	BalanceInterval time.Duration
+	// ImbalancePercent is how much of what a broker is preferred for may be led
+	// elsewhere (leader.imbalance.per.broker.percentage).
+	ImbalancePercent int
+	// Offline tells whether a partition of this broker cannot be served because
+	// its disk has failed. Nil means that none is.
+	Offline func(topic string, partition int32) bool
+	// PushTimeout limits one push to a broker, which then gets everything anew.
+	// Zero means 30 seconds.
+	PushTimeout time.Duration
+	// RetryBackoff is the pause before something that failed is tried again.
+	// Zero means 100 ms.
+	RetryBackoff time.Duration
 	// Now is the clock for the timestamps in the store. Nil means time.Now.
 	Now func() time.Time
 	// NewTopicID makes topic ids. Nil means random ones.
 	NewTopicID func() TopicID
 }
 
-// Registration is what a broker tells of itself when it joins.
-type Registration struct {
-	// ClusterID is the cluster that its data belongs to.
-	ClusterID string
-	// Broker is this broker as clients reach it.
-	Broker Broker
-	// BootID is the machine's boot: the page cache survived if it is the same as before.
-	BootID string
-	// DirectoryID is the identity of the data directory, in the form of [FormatTopicID].
-	DirectoryID string
-	// Clean says that the broker had stopped cleanly. If it had not, every
-	// partition it leads gets a new leader epoch before it leads again.
-	Clean bool
-}
+const (
+	defaultPushTimeout  = 30 * time.Second
+	defaultRetryBackoff = 100 * time.Millisecond
+	// othersWaitMax is how long the answer to a change waits until the other
+	// brokers know of it: long enough for those that are well, and no longer
+	// when one is not. Its own broker is waited for as long as the caller waits.
+	othersWaitMax = time.Second
+)
 
-// Controller decides and writes every change of the cluster. Requests read the
-// [Image] that it keeps; it is replaced as a whole, never changed.
+// Controller decides and writes every change of the cluster, while this broker
+// holds the office. It keeps the newest image that it decided, which its own
+// broker like the others learns of by an [Update].
 //
 // A Controller is safe for concurrent use. Its one lock is held over a change's
-// write to the store and over the subscribers; it is taken before any lock a
-// subscriber takes.
+// write to the store, and not over the pushes.
 type Controller struct {
-	log   *slog.Logger
-	store Store
-	cfg   ControllerConfig
+	log    *slog.Logger
+	store  Store
+	meta   *Metadata // of the controller's own broker
+	pusher Pusher    // nil: there are no other brokers
+	cfg    ControllerConfig
 
-	image atomic.Pointer[Image]
-
-	mu           sync.Mutex // guards what follows, and orders changes
-	self         Registration
-	epochVersion int32 // of /controller_epoch, checked by every write
-	epoch        int32 // the controller epoch
-	subscribers  []func(old, new *Image)
+	lock chan struct{} // holds a value while it is held; guards what follows and orders changes
+	term *term         // nil out of office
+	work sync.WaitGroup
 }
 
-// NewController returns a controller that is not yet elected; call Start.
-func NewController(log *slog.Logger, store Store, cfg ControllerConfig) *Controller {
-	return &Controller{log: log, store: store, cfg: cfg.withDefaults()}
+// NewController returns a controller out of office. meta is the picture of the
+// broker that it runs in; pusher reaches the other brokers, and may be nil if
+// there are none.
+func NewController(log *slog.Logger, store Store, meta *Metadata, pusher Pusher, cfg ControllerConfig) *Controller {
+	return &Controller{log: log, store: store, meta: meta, pusher: pusher, cfg: cfg.withDefaults(), lock: make(chan struct{}, 1)}
 }
 
 func (cfg ControllerConfig) withDefaults() ControllerConfig {
@@ -77,6 +91,12 @@ func (cfg ControllerConfig) withDefaults() ControllerConfig {
 	if cfg.PartitionsPerTopicMax == 0 {
 		cfg.PartitionsPerTopicMax = 10_000
 	}
+	if cfg.PushTimeout == 0 {
+		cfg.PushTimeout = defaultPushTimeout
+	}
+	if cfg.RetryBackoff == 0 {
+		cfg.RetryBackoff = defaultRetryBackoff
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -86,247 +106,98 @@ func (cfg ControllerConfig) withDefaults() ControllerConfig {
 	return cfg
 }
 
-// Image returns the newest image; nil before Start. It takes no lock.
-func (c *Controller) Image() *Image { return c.image.Load() }
-
-// Subscribe calls fn after every change, in order and one at a time, from the
-// goroutine that made the change and before the change is answered. fn must
-// not change the cluster itself. If there is an image already, fn is first
-// called with a nil old one. Use [DiffTopics] to see what changed.
-func (c *Controller) Subscribe(fn func(old, new *Image)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.subscribers = append(c.subscribers, fn)
-	if im := c.image.Load(); im != nil {
-		fn(nil, im)
+// enter takes the lock for a change of the current term; leave gives it back.
+// An image that may not be what is stored is read again first.
+func (c *Controller) enter(ctx context.Context) (*term, error) {
+	select {
+	case c.lock <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for other changes of the cluster: %w", ctx.Err())
 	}
+	r := c.term
+	if r == nil {
+		c.leave()
+		return nil, ErrNotController
+	}
+	if err := c.refresh(ctx, r); err != nil {
+		c.leave()
+		return nil, err
+	}
+	return r, nil
 }
 
-// View calls fn with the image while nothing can change it, in order with the
-// calls of subscribers. fn must not change the cluster itself.
-func (c *Controller) View(fn func(*Image)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	fn(c.image.Load())
-}
+func (c *Controller) leave() { <-c.lock }
 
-// publish makes im the image of all readers. The caller holds mu.
-func (c *Controller) publish(im *Image) {
-	old := c.image.Swap(im)
-	for _, fn := range c.subscribers {
-		fn(old, im)
-	}
-}
-
-// NewTopic asks for a topic.
-type NewTopic struct {
-	Name string
-	// Partitions is their number; -1 means the broker's default, also where
-	// Assignment says it.
-	Partitions int32
-	// ReplicationFactor; -1 means the broker's default, also where Assignment says it.
-	ReplicationFactor int16
-	// Assignment has the replicas of each partition, in order of preference.
-	// Nil lets the controller choose.
-	Assignment map[int32][]int32
-	// Config has the topic's own settings; a nil value is refused.
-	Config map[string]*string
-}
-
-// CreateResult answers for one topic: either Err or Topic is set.
-type CreateResult struct {
-	Name  string
-	Topic *Topic
-	Err   error
-}
-
-// CreateTopics makes topics; each answers for itself, in the order asked. With
-// validateOnly nothing is made. It returns once the topics are durable and all
-// subscribers have seen them. Errors are [ErrTopicExists], [*InvalidTopicError],
-// [*InvalidConfigError], [ErrInvalidPartitions], [ErrInvalidReplicationFactor],
-// [ErrInvalidAssignment], [ErrInvalidRequest], [ErrNotController] or the store's.
-func (c *Controller) CreateTopics(ctx context.Context, topics []NewTopic, validateOnly bool) []CreateResult {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	out := make([]CreateResult, len(topics))
-	counts := make(map[string]int, len(topics))
-	for _, t := range topics {
-		counts[t.Name]++
-	}
-	im := c.image.Load()
-	var planned []int
-	for i, t := range topics {
-		out[i].Name = t.Name
-		if counts[t.Name] > 1 {
-			out[i].Err = fmt.Errorf("%w: topic %q appears more than once in the request", ErrInvalidRequest, t.Name)
-			continue
-		}
-		if out[i].Topic, out[i].Err = planTopic(im, t, c.cfg); out[i].Err == nil {
-			im = im.With(out[i].Topic) // so that a later one that collides with it is refused
-			planned = append(planned, i)
-		}
-	}
-	if validateOnly || len(planned) == 0 {
-		return out
-	}
-	var ops []Op
-	for _, i := range planned {
-		ops = append(ops, createTopicOps(out[i].Topic, c.epoch)...)
-	}
-	if err := c.write(ctx, ops); err != nil {
-		for _, i := range planned {
-			out[i].Topic, out[i].Err = nil, fmt.Errorf("create topic %q: %w", out[i].Name, err)
-		}
-		c.reload(ctx)
-		return out
-	}
-	c.publish(im)
-	return out
-}
-
-// DeleteTopics deletes topics by name, also while they are written and read.
-// Each answers for itself. A topic is gone from the image and from its
-// partitions' directories before its nodes go, so that a crash in between ends
-// with the deletion done. Errors are [ErrUnknownTopic], [ErrNotController] or
-// the store's.
-func (c *Controller) DeleteTopics(ctx context.Context, names []string) []error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	out := make([]error, len(names))
-	im := c.image.Load()
-	for i, name := range names {
-		t := im.Topic(name)
-		if t == nil {
-			out[i] = fmt.Errorf("%w: %q", ErrUnknownTopic, name)
-			continue
-		}
-		out[i] = c.deleteTopic(ctx, t)
-		im = c.image.Load()
-	}
-	return out
-}
-
-func (c *Controller) deleteTopic(ctx context.Context, t *Topic) error {
-	if err := c.write(ctx, []Op{Create(deleteTopicPath(t.Name), nil)}); err != nil && !errors.Is(err, ErrNodeExists) {
-		return fmt.Errorf("delete topic %q: %w", t.Name, err)
-	}
-	c.publish(c.image.Load().Without(t.Name))
-	// The deletion is decided and will be finished at the next start if not now.
-	if err := c.finishDeletion(ctx, t.Name); err != nil {
-		return fmt.Errorf("delete topic %q: %w", t.Name, err)
-	}
-	return nil
-}
-
-// NewPartitions asks for a topic to have Total partitions.
-type NewPartitions struct {
-	Topic string
-	Total int32
-	// Assignment has the replicas of each added partition. Nil lets the controller choose.
-	Assignment [][]int32
-}
-
-// CreatePartitions adds partitions to topics; each answers for itself, in
-// order. Errors are [ErrUnknownTopic], [ErrInvalidPartitions],
-// [ErrInvalidAssignment], [ErrInvalidRequest], [ErrNotController] or the store's.
-func (c *Controller) CreatePartitions(ctx context.Context, asked []NewPartitions, validateOnly bool) []error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	out := make([]error, len(asked))
-	counts := make(map[string]int, len(asked))
-	for _, a := range asked {
-		counts[a.Topic]++
-	}
-	for i, a := range asked {
-		if counts[a.Topic] > 1 {
-			out[i] = fmt.Errorf("%w: topic %q appears more than once in the request", ErrInvalidRequest, a.Topic)
-			continue
-		}
-		out[i] = c.createPartitions(ctx, a, validateOnly)
-	}
-	return out
-}
-
-func (c *Controller) createPartitions(ctx context.Context, asked NewPartitions, validateOnly bool) error {
-	im := c.image.Load()
-	grown, err := planPartitions(im, asked, c.cfg)
-	if err != nil || validateOnly {
+// enterTerm is enter for what belongs to one term and none that follows.
+func (c *Controller) enterTerm(r *term) error {
+	now, err := c.enter(r.ctx)
+	if err != nil {
 		return err
 	}
-	old := im.Topic(asked.Topic)
-	_, stat, err := c.store.Get(ctx, topicPath(old.Name))
-	if err != nil {
-		return fmt.Errorf("add partitions to topic %q: %w", old.Name, err)
+	if now != r {
+		c.leave()
+		return ErrNotController
 	}
-	ops := []Op{Set(topicPath(grown.Name), topicNode(grown), stat.Version)}
-	for p := len(old.Partitions); p < len(grown.Partitions); p++ {
-		ops = append(ops, createPartitionOps(grown, int32(p), c.epoch)...)
-	}
-	if err := c.write(ctx, ops); err != nil {
-		c.reload(ctx)
-		return fmt.Errorf("add partitions to topic %q: %w", old.Name, err)
-	}
-	c.publish(im.With(grown))
 	return nil
 }
 
-// producerIDBlock is how many producer ids a broker takes at once, as Kafka.
-const producerIDBlock = 1000
-
-// AllocateProducerIDs takes the next block of producer ids, durably, and
-// returns its first and the number of ids in it. No id is ever given twice.
-func (c *Controller) AllocateProducerIDs(ctx context.Context) (first int64, count int64, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	first, op, err := c.nextProducerIDs(ctx)
-	if err != nil {
-		return 0, 0, fmt.Errorf("allocate producer ids: %w", err)
+// commit stores a decision and makes it what is decided: what differs from the
+// image so far, and then further operations. The caller holds the lock.
+func (c *Controller) commit(ctx context.Context, r *term, next *Image, further ...Op) error {
+	ops := append(StateOps(r.image, next, r.office.Epoch), further...)
+	if err := c.write(ctx, r, ops); err != nil {
+		// Some of it may be stored, or all: the store knows.
+		r.stale = true
+		return err
 	}
-	if err := c.write(ctx, []Op{op}); err != nil {
-		return 0, 0, fmt.Errorf("allocate producer ids: %w", err)
-	}
-	return first, producerIDBlock, nil
+	r.image = next
+	r.pushes.publish(next)
+	return nil
 }
 
-func (c *Controller) nextProducerIDs(ctx context.Context) (int64, Op, error) {
-	data, stat, err := c.store.Get(ctx, producerIDsPath)
-	if errors.Is(err, ErrNoNode) {
-		return 0, Create(producerIDsPath, producerIDsNode(c.self.Broker.ID, 0, producerIDBlock-1)), nil
-	}
-	if err != nil {
-		return 0, Op{}, err
-	}
-	_, end, err := parseProducerIDsNode(data)
-	if err != nil {
-		return 0, Op{}, err
-	}
-	first := end + 1
-	return first, Set(producerIDsPath, producerIDsNode(c.self.Broker.ID, first, first+producerIDBlock-1), stat.Version), nil
-}
+// Bounds of one transaction, so that it stays under the largest request that a
+// ZooKeeper takes by default (jute.maxbuffer, 1 MiB). What needs more is written
+// in several, in an order that another controller can complete.
+const (
+	txnOpsMax   = 500
+	txnBytesMax = 700 << 10
+)
 
-// txnOpsMax bounds one transaction, so that it stays under the largest request
-// that a ZooKeeper takes by default (jute.maxbuffer, 1 MiB). What needs more is
-// written in several, in an order that a restart can complete.
-const txnOpsMax = 500
-
-// write applies ops while this controller is in office. The caller holds mu.
-func (c *Controller) write(ctx context.Context, ops []Op) error {
+// write applies ops while this controller is in office. The caller holds the lock.
+func (c *Controller) write(ctx context.Context, r *term, ops []Op) error {
 	for len(ops) > 0 {
-		n := min(len(ops), txnOpsMax)
-		txn := append([]Op{Check(controllerEpochPath, c.epochVersion)}, ops[:n]...)
+		n := txnLen(ops)
+		txn := append([]Op{Check(controllerEpochPath, r.office.EpochVersion).In(r.office.Session)}, ops[:n]...)
 		if err := c.store.Txn(ctx, txn...); err != nil {
-			return c.explain(err)
+			return c.explain(r, err)
 		}
 		ops = ops[n:]
 	}
 	return nil
 }
 
-// explain turns a failed check of the epoch into ErrNotController.
-func (c *Controller) explain(err error) error {
-	var txn *TxnError
-	if errors.As(err, &txn) && txn.Index == 0 {
-		return fmt.Errorf("%w: another broker has been elected since epoch %d", ErrNotController, c.epoch)
+// txnLen is how many of ops go into one transaction: at least one.
+func txnLen(ops []Op) int {
+	size := 0
+	for i, op := range ops {
+		if size += len(op.Path) + len(op.Data) + 64; i == txnOpsMax || size > txnBytesMax {
+			return max(i, 1)
+		}
 	}
+	return len(ops)
+}
+
+// explain turns a failed check of the epoch into ErrNotController, and ends the term.
+func (c *Controller) explain(r *term, err error) error {
+	var txn *TxnError
+	switch {
+	case errors.As(err, &txn) && txn.Index == 0:
+		err = fmt.Errorf("%w: another broker has been elected since epoch %d", ErrNotController, r.office.Epoch)
+	case errors.Is(err, ErrSessionEnded):
+		err = fmt.Errorf("%w: the session of epoch %d has ended", ErrNotController, r.office.Epoch)
+	default:
+		return err
+	}
+	c.abdicate(r)
 	return err
 }

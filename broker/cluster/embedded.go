@@ -32,7 +32,7 @@ type Embedded struct {
 	// logBytes is the length of the log up to the last whole transaction.
 	logBytes      int64
 	snapshotBytes int64
-	watches       map[watchKey][]chan struct{}
+	watches       map[watchKey]chan struct{} // one for all that wait for the same
 	// broken is set when the log's state on disk is unknown; nothing is written then.
 	broken error
 	closed bool
@@ -83,7 +83,7 @@ func openEmbedded(dir string, openLog func(string) (logFile, error)) (*Embedded,
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, rec, fmt.Errorf("open cluster store: %w", err)
 	}
-	s := &Embedded{dir: dir, openLog: openLog, tree: newTree(), watches: map[watchKey][]chan struct{}{}}
+	s := &Embedded{dir: dir, openLog: openLog, tree: newTree(), watches: map[watchKey]chan struct{}{}}
 	if err := s.recover(&rec); err != nil {
 		return nil, rec, fmt.Errorf("open cluster store: %w", err)
 	}
@@ -231,9 +231,15 @@ func (s *Embedded) Watch(_ context.Context, path string, kind WatchKind) (<-chan
 	if s.closed {
 		return nil, ErrStoreClosed
 	}
-	ch := make(chan struct{})
+	if _, ok := s.tree.nodes[path]; !ok && kind == WatchChildren {
+		return nil, fmt.Errorf("watch the children of %s: %w", path, ErrNoNode)
+	}
 	key := watchKey{path, kind}
-	s.watches[key] = append(s.watches[key], ch)
+	ch, ok := s.watches[key]
+	if !ok {
+		ch = make(chan struct{})
+		s.watches[key] = ch
+	}
 	return ch, nil
 }
 
@@ -255,6 +261,9 @@ func (s *Embedded) Txn(_ context.Context, ops ...Op) error {
 	defer s.mu.Unlock()
 	if s.closed {
 		return ErrStoreClosed
+	}
+	if err := checkSession(ops, s.session.ID); err != nil {
+		return err
 	}
 	changed, err := s.commit(ops)
 	if err != nil {
@@ -302,10 +311,10 @@ func (s *Embedded) appendLog(frame []byte) error {
 // fire closes the channels of the watches that a transaction concerns.
 func (s *Embedded) fire(changed []watchKey) {
 	for _, key := range changed {
-		for _, ch := range s.watches[key] {
+		if ch, ok := s.watches[key]; ok {
 			close(ch)
+			delete(s.watches, key)
 		}
-		delete(s.watches, key)
 	}
 }
 
@@ -350,10 +359,8 @@ func (s *Embedded) Close() error {
 	}
 	s.closed = true
 	close(s.ended)
-	for _, chans := range s.watches {
-		for _, ch := range chans {
-			close(ch)
-		}
+	for _, ch := range s.watches {
+		close(ch)
 	}
 	s.watches = nil
 	return s.log.Close()

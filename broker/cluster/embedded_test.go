@@ -22,13 +22,6 @@ func openStore(t *testing.T, dir string) *Embedded {
 	return s
 }
 
-func txn(t *testing.T, s Store, ops ...Op) {
-	t.Helper()
-	if err := s.Txn(t.Context(), ops...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // dump is the whole tree as text.
 func dump(s *Embedded) string {
 	s.mu.Lock()
@@ -41,98 +34,6 @@ func dump(s *Embedded) string {
 		}
 	}
 	return out.String()
-}
-
-func TestStoreTransactions(t *testing.T) {
-	s := openStore(t, t.TempDir())
-	txn(t, s, Create("/a", []byte("1")), Create("/a/b", nil), Set("/a", []byte("2"), 0))
-	data, stat, err := s.Get(t.Context(), "/a")
-	if err != nil || string(data) != "2" || stat.Version != 1 {
-		t.Errorf("%q %+v %v", data, stat, err)
-	}
-	children, err := s.Children(t.Context(), "/a")
-	if err != nil || fmt.Sprint(children) != "[b]" {
-		t.Errorf("%v %v", children, err)
-	}
-	before := dump(s)
-	for _, c := range []struct {
-		ops  []Op
-		want error
-	}{
-		{[]Op{Create("/x", nil), Create("/a", nil)}, ErrNodeExists},
-		{[]Op{Create("/x", nil), Set("/a", nil, 0)}, ErrBadVersion},
-		{[]Op{Create("/x", nil), Check("/a", 7)}, ErrBadVersion},
-		{[]Op{Create("/x", nil), Delete("/a", AnyVersion)}, ErrNotEmpty},
-		{[]Op{Delete("/a/b", AnyVersion), Delete("/nowhere", AnyVersion)}, ErrNoNode},
-		{[]Op{Create("/no/parent", nil)}, ErrNoNode},
-		{[]Op{CreateEphemeral("/e", nil), Create("/e/child", nil)}, ErrEphemeralParent},
-	} {
-		err := s.Txn(t.Context(), c.ops...)
-		var failed *TxnError
-		if !errors.Is(err, c.want) || !errors.As(err, &failed) || failed.Index != len(c.ops)-1 {
-			t.Errorf("%v: %v, want %v", c.ops, err, c.want)
-		}
-	}
-	for _, path := range []string{"", "a", "/", "//a", "/a/", "/a//b"} {
-		if s.Txn(t.Context(), Create(path, nil)) == nil {
-			t.Errorf("%q was made", path)
-		}
-	}
-	if after := dump(s); after != before {
-		t.Errorf("a failed transaction left\n%s, before\n%s", after, before)
-	}
-}
-
-func TestWatchesFireOnceOnChange(t *testing.T) {
-	s := openStore(t, t.TempDir())
-	txn(t, s, Create("/a", nil))
-	watch := func(path string, kind WatchKind) <-chan struct{} {
-		ch, err := s.Watch(t.Context(), path, kind)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ch
-	}
-	fired := func(ch <-chan struct{}) bool {
-		select {
-		case <-ch:
-			return true
-		default:
-			return false
-		}
-	}
-	data, children, absent := watch("/a", WatchData), watch("/a", WatchChildren), watch("/a/b", WatchData)
-	txn(t, s, Check("/a", 0))
-	if fired(data) || fired(children) || fired(absent) {
-		t.Error("a check fires a watch")
-	}
-	txn(t, s, Create("/a/b", nil))
-	if fired(data) || !fired(children) || !fired(absent) {
-		t.Error("wrong watches after a child was made")
-	}
-	txn(t, s, Set("/a", nil, AnyVersion))
-	if !fired(data) {
-		t.Error("a change does not fire")
-	}
-	gone := watch("/a/b", WatchChildren)
-	txn(t, s, Delete("/a/b", AnyVersion))
-	if !fired(gone) {
-		t.Error("a deletion does not fire")
-	}
-	session, err := s.Session(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	last := watch("/a", WatchData)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if !fired(last) || !fired(session.Ended) {
-		t.Error("closing does not end the session")
-	}
-	if _, _, err := s.Get(t.Context(), "/a"); !errors.Is(err, ErrStoreClosed) {
-		t.Errorf("%v", err)
-	}
 }
 
 func TestEphemeralNodesEndWithTheirSession(t *testing.T) {

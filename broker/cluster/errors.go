@@ -14,7 +14,26 @@ var (
 	ErrInvalidAssignment        = errors.New("invalid replica assignment")
 	ErrInvalidRequest           = errors.New("invalid request")
 	ErrNotController            = errors.New("not the controller")
+	ErrUnknownPartition         = errors.New("unknown partition")
+	// ErrFencedLeaderEpoch says that who asks does not lead, or no longer does.
+	ErrFencedLeaderEpoch = errors.New("leader epoch is not the current one")
+	// ErrInvalidUpdateVersion says that a partition has changed since.
+	ErrInvalidUpdateVersion = errors.New("partition epoch is not the current one")
+	// ErrIneligibleReplica says that a broker may not be in sync.
+	ErrIneligibleReplica = errors.New("replica may not be in sync")
+	// ErrStaleBrokerEpoch says that who asks is not registered, or in another epoch.
+	ErrStaleBrokerEpoch            = errors.New("broker epoch is not the current one")
+	ErrElectionNotNeeded           = errors.New("election is not needed")
+	ErrPreferredLeaderNotAvailable = errors.New("preferred leader is not available")
+	ErrEligibleLeadersNotAvailable = errors.New("no replica could lead")
+	ErrNoReassignment              = errors.New("no reassignment is under way")
+	// ErrNoReplicaInSync says that a change would leave a partition without a leader.
+	ErrNoReplicaInSync = errors.New("no replica is in sync")
 )
+
+func unknownPartition(tp TopicPartition) error {
+	return fmt.Errorf("%w: %q, partition %d", ErrUnknownPartition, tp.Topic, tp.Partition)
+}
 
 // InvalidTopicError refuses a topic's name.
 type InvalidTopicError struct {

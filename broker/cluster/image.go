@@ -46,7 +46,12 @@ type Broker struct {
 	Host  string
 	Port  int32
 	Rack  string // empty: none
-	Epoch int64  // of its registration
+	Epoch int64  // of its registration: another one is another life of the broker
+	// ShuttingDown says that it has asked to stop: it is not given anything to lead.
+	ShuttingDown bool
+	// Clean, Lost and Replaced are what it registered of its last stop and of its
+	// disk; see [Registration]. Only the controller knows them.
+	Clean, Lost, Replaced bool
 	// Endpoints are where clients reach it, by the name of the listener that
 	// they use; Host and Port are the first one's. Nil means that there are no others.
 	Endpoints []Endpoint
@@ -75,8 +80,31 @@ type Partition struct {
 	Leader         int32 // NoLeader: none
 	LeaderEpoch    int32
 	PartitionEpoch int32 // the version of its state in the store
-	Replicas       []int32
-	ISR            []int32
+	// Replicas are in order of preference as leader. While they are being
+	// reassigned they are all that are and all that shall be.
+	Replicas []int32
+	// ISR are the in-sync replicas, with the leader among them. Without a leader
+	// they are those that may lead once they are back. It is empty if all of them
+	// came back with another disk: then only an unclean election helps.
+	ISR []int32
+	// Adding and Removing are the replicas that a reassignment under way makes
+	// and gives up (KIP-455); nil without one.
+	Adding, Removing []int32
+	// Offline are the replicas whose disk has failed, on brokers that are live.
+	Offline []int32
+}
+
+// Equal tells whether two states are the same.
+func (p Partition) Equal(q Partition) bool {
+	return p.Leader == q.Leader && p.LeaderEpoch == q.LeaderEpoch && p.PartitionEpoch == q.PartitionEpoch &&
+		slices.Equal(p.Replicas, q.Replicas) && slices.Equal(p.ISR, q.ISR) &&
+		slices.Equal(p.Adding, q.Adding) && slices.Equal(p.Removing, q.Removing) && slices.Equal(p.Offline, q.Offline)
+}
+
+// TopicPartition names a partition.
+type TopicPartition struct {
+	Topic     string
+	Partition int32
 }
 
 // Topic is immutable, with all that it refers to.
@@ -104,11 +132,13 @@ type Image struct {
 	// brokerConfigs are the settings made while running, by broker; see BrokerConfig.
 	brokerConfigs map[string]map[string]string
 
-	// The two indexes hold the same topics.
-	hashes *imageHashes
-	byName *trie[string, *Topic]
-	byID   *trie[TopicID, *Topic]
-	count  int
+	// The first two indexes hold the same topics; the third those that can
+	// collide with another one, see metricName.
+	hashes   *imageHashes
+	byName   *trie[string, *Topic]
+	byID     *trie[TopicID, *Topic]
+	byMetric *trie[string, *Topic]
+	count    int
 
 	sorted     sync.Once
 	sortedList []*Topic
@@ -137,6 +167,19 @@ func (im *Image) Topic(name string) *Topic {
 	}
 	t, _ := im.byName.get(im.hashes.name, name)
 	return t
+}
+
+// colliding returns the topic that another name would become the same as in a
+// metric's name, nil if there is none.
+func (im *Image) colliding(name string) *Topic {
+	m, ok := metricName(name)
+	if im == nil || !ok {
+		return nil
+	}
+	if t, _ := im.byMetric.get(im.hashes.name, m); t != nil && t.Name != name {
+		return t
+	}
+	return nil
 }
 
 // TopicByID returns the topic of an id, nil if there is none.
@@ -212,6 +255,9 @@ func (im *Image) With(t *Topic) *Image {
 	}
 	out.byName = out.byName.with(out.hashes.name, t.Name, t)
 	out.byID = out.byID.with(out.hashes.id, t.ID, t)
+	if m, ok := metricName(t.Name); ok {
+		out.byMetric = out.byMetric.with(out.hashes.name, m, t)
+	}
 	out.count++
 	return out
 }
@@ -225,6 +271,9 @@ func (im *Image) Without(name string) *Image {
 	out := im.copied()
 	out.byName = out.byName.without(out.hashes.name, name)
 	out.byID = out.byID.without(out.hashes.id, old.ID)
+	if m, ok := metricName(name); ok {
+		out.byMetric = out.byMetric.without(out.hashes.name, m)
+	}
 	out.count--
 	return out
 }
@@ -277,6 +326,7 @@ func (im *Image) copied() *Image {
 		hashes:          im.hashes,
 		byName:          im.byName,
 		byID:            im.byID,
+		byMetric:        im.byMetric,
 		count:           im.count,
 	}
 }

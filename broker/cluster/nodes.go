@@ -24,6 +24,8 @@ const (
 	producerIDsPath     = "/latest_producer_id_block"
 	adminPath           = "/admin"
 	deleteTopicsPath    = "/admin/delete_topics"
+	diskEventsPath      = "/log_dir_event_notification"
+	knownBrokersPath    = "/brokers/known"
 )
 
 // allBrokersNode is the node of the settings for all brokers, under Kafka's name.
@@ -32,7 +34,7 @@ const allBrokersNode = "<default>"
 // persistentPaths are made at the first start, parents before children.
 var persistentPaths = []string{
 	clusterPath, brokersPath, brokerIDsPath, topicsPath,
-	configPath, topicConfigsPath, brokerConfigsPath, adminPath, deleteTopicsPath,
+	configPath, topicConfigsPath, brokerConfigsPath, adminPath, deleteTopicsPath, diskEventsPath,
 }
 
 func brokerPath(id int32) string         { return brokerIDsPath + "/" + strconv.Itoa(int(id)) }
@@ -87,6 +89,24 @@ type brokerNode struct {
 	BootID      string            `json:"boot_id,omitempty"`
 	DirectoryID string            `json:"directory_id,omitempty"`
 	Clean       bool              `json:"clean"`
+	Lost        bool              `json:"lost,omitempty"`
+	Replaced    bool              `json:"replaced,omitempty"`
+}
+
+// parseBrokerNode reads a registration; epoch is the transaction that made it.
+func parseBrokerNode(id int32, data []byte, epoch int64) (Broker, error) {
+	var n brokerNode
+	if err := parseNode("broker registration", data, &n); err != nil {
+		return Broker{}, err
+	}
+	endpoints, err := n.endpoints()
+	if err != nil {
+		return Broker{}, fmt.Errorf("read registration of broker %d: %w", id, err)
+	}
+	return Broker{
+		ID: id, Host: n.Host, Port: n.Port, Rack: n.Rack, Epoch: epoch, Endpoints: endpoints,
+		Clean: n.Clean, Lost: n.Lost, Replaced: n.Replaced,
+	}, nil
 }
 
 // plaintext is the security protocol, and the name of a listener that has no other.
@@ -133,6 +153,8 @@ func newBrokerNode(r Registration, now time.Time) []byte {
 		BootID:      r.BootID,
 		DirectoryID: r.DirectoryID,
 		Clean:       r.Clean,
+		Lost:        r.Lost,
+		Replaced:    r.Replaced,
 	})
 }
 
@@ -162,7 +184,14 @@ func topicNode(t *Topic) []byte {
 		Version:    3,
 	}
 	for i, p := range t.Partitions {
-		n.Partitions[strconv.Itoa(i)] = p.Replicas
+		key := strconv.Itoa(i)
+		n.Partitions[key] = p.Replicas
+		if len(p.Adding) > 0 {
+			n.Adding[key] = p.Adding
+		}
+		if len(p.Removing) > 0 {
+			n.Removing[key] = p.Removing
+		}
 	}
 	return mustJSON(n)
 }
@@ -183,9 +212,17 @@ func parseTopicNode(name string, data []byte) (*Topic, error) {
 		if !ok {
 			return nil, fmt.Errorf("read topic %s: partition %d of %d is missing", name, i, len(n.Partitions))
 		}
-		t.Partitions[i] = Partition{Leader: NoLeader, Replicas: replicas}
+		key := strconv.Itoa(i)
+		t.Partitions[i] = Partition{Leader: NoLeader, Replicas: replicas, Adding: orNil(n.Adding[key]), Removing: orNil(n.Removing[key])}
 	}
 	return t, nil
+}
+
+func orEmpty(ids []int32) []int32 {
+	if ids == nil {
+		return []int32{}
+	}
+	return ids
 }
 
 type stateNodeJSON struct {
@@ -199,7 +236,7 @@ type stateNodeJSON struct {
 func stateNode(p Partition, controllerEpoch int32) []byte {
 	return mustJSON(stateNodeJSON{
 		ControllerEpoch: controllerEpoch, Leader: p.Leader, Version: 1,
-		LeaderEpoch: p.LeaderEpoch, ISR: p.ISR,
+		LeaderEpoch: p.LeaderEpoch, ISR: orEmpty(p.ISR),
 	})
 }
 
@@ -209,7 +246,7 @@ func (p *Partition) readState(what string, data []byte, version int32) error {
 	if err := parseNode("state of "+what, data, &n); err != nil {
 		return err
 	}
-	p.Leader, p.LeaderEpoch, p.ISR, p.PartitionEpoch = n.Leader, n.LeaderEpoch, n.ISR, version
+	p.Leader, p.LeaderEpoch, p.ISR, p.PartitionEpoch = n.Leader, n.LeaderEpoch, orEmpty(n.ISR), version
 	return nil
 }
 

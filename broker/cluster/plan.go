@@ -35,10 +35,10 @@ func topicNameByte(b byte) bool {
 	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '.' || b == '_' || b == '-'
 }
 
-// collides tells whether two different names become the same in a metric's
-// name, where a dot turns into an underscore.
-func collides(a, b string) bool {
-	return a != b && strings.ReplaceAll(a, ".", "_") == strings.ReplaceAll(b, ".", "_")
+// metricName is a topic's name in a metric's, where a dot turns into an
+// underscore; ok is false if no other name could become the same.
+func metricName(topic string) (name string, ok bool) {
+	return strings.ReplaceAll(topic, ".", "_"), strings.ContainsAny(topic, "._")
 }
 
 // planTopic works out the topic that an accepted request makes.
@@ -68,14 +68,9 @@ func checkNewName(im *Image, name string) error {
 	if im.Topic(name) != nil {
 		return fmt.Errorf("%w: %q", ErrTopicExists, name)
 	}
-	if !strings.ContainsAny(name, "._") {
-		return nil
-	}
-	for _, t := range im.Topics() {
-		if collides(name, t.Name) {
-			return &InvalidTopicError{name, fmt.Sprintf(
-				"it collides with the existing topic %q: '.' and '_' become the same in metric names", t.Name)}
-		}
+	if t := im.colliding(name); t != nil {
+		return &InvalidTopicError{name, fmt.Sprintf(
+			"it collides with the existing topic %q: '.' and '_' become the same in metric names", t.Name)}
 	}
 	return nil
 }
@@ -170,65 +165,17 @@ func checkReplicas(im *Image, partition int32, replicas []int32, factor int) err
 	return nil
 }
 
-// CheckReassignment says whether a partition's replicas may become others: nil
-// if they are the same set already, which needs no change. Errors are
-// [ErrInvalidAssignment] and [ErrInvalidReplicationFactor].
-func CheckReassignment(im *Image, partition int32, was Partition, replicas []int32, mayChangeFactor bool) error {
-	if err := checkReplicas(im, partition, replicas, len(replicas)); err != nil {
-		return err
-	}
-	if len(replicas) != len(was.Replicas) && !mayChangeFactor {
-		return fmt.Errorf("%w: it would change from %d to %d", ErrInvalidReplicationFactor, len(was.Replicas), len(replicas))
-	}
-	for _, id := range replicas {
-		if !slices.Contains(was.Replicas, id) {
-			return fmt.Errorf("%w: replicas are not moved to other brokers yet", ErrInvalidAssignment)
-		}
-	}
-	if len(replicas) != len(was.Replicas) {
-		return fmt.Errorf("%w: replicas are not removed yet", ErrInvalidAssignment)
-	}
-	return nil
-}
-
-// assignReplicas spreads partitions from..to over the brokers: leaders go round
-// the brokers from a place that depends on the topic's name, and followers
-// start one further each time round, so that the followers of one leader are
-// spread too.
-func assignReplicas(im *Image, topic string, from, to, factor int) ([][]int32, error) {
-	n := len(im.Brokers)
-	if factor > n {
-		return nil, fmt.Errorf("%w: it is %d, larger than the number of available brokers, %d", ErrInvalidReplicationFactor, factor, n)
-	}
-	start := 0
-	for i := 0; i < len(topic); i++ {
-		start = (start*31 + int(topic[i])) % n
-	}
-	out := make([][]int32, 0, to-from)
-	for p := from; p < to; p++ {
-		first := (start + p) % n
-		replicas := []int32{im.Brokers[first].ID}
-		for r := 1; r < factor; r++ {
-			step := 1 + (start+p/n+r-1)%(n-1)
-			replicas = append(replicas, im.Brokers[(first+step)%n].ID)
-		}
-		out = append(out, replicas)
-	}
-	return out, nil
-}
-
 // firstState elects the first live replica as leader of a new partition; all
-// live replicas are in sync, since there is nothing to have.
+// live replicas are in sync, since there is nothing to have. If none is live,
+// all of them are, and the first to come leads.
 func firstState(im *Image, replicas []int32) Partition {
 	p := Partition{Leader: NoLeader, Replicas: replicas}
-	for _, id := range replicas {
-		if _, ok := im.Broker(id); ok {
-			p.ISR = append(p.ISR, id)
-		}
+	p.ISR = only(replicas, func(id int32) bool { return im.mayLead(p, id) })
+	if len(p.ISR) == 0 {
+		p.ISR = slices.Clone(replicas)
+		return p
 	}
-	if len(p.ISR) > 0 {
-		p.Leader = p.ISR[0]
-	}
+	p.Leader = p.ISR[0]
 	return p
 }
 

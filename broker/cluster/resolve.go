@@ -155,6 +155,9 @@ func (s TopicSettings) Int(name string) int64 {
 	return n
 }
 
+// isTrue reads the value of a boolean setting, which was checked when it was stored.
+func isTrue(value string) bool { return strings.EqualFold(strings.TrimSpace(value), "true") }
+
 // Has tells whether the list of a setting has a word.
 func (s TopicSettings) Has(name, word string) bool {
 	for _, w := range SplitList(s[name]) {

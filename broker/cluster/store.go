@@ -21,8 +21,22 @@ var (
 	ErrNotEmpty = errors.New("node has children")
 	// ErrEphemeralParent says that a parent is ephemeral, and so cannot have children.
 	ErrEphemeralParent = errors.New("parent is ephemeral")
-	// ErrStoreClosed says that the store was closed or its session has ended.
+	// ErrStoreClosed says that the store was closed.
 	ErrStoreClosed = errors.New("cluster store is closed")
+	// ErrSessionEnded says that the session an operation belongs to has ended:
+	// nothing of the transaction was applied.
+	ErrSessionEnded = errors.New("session has ended")
+	// ErrUnavailable says that the store cannot be reached. It may come back;
+	// nothing was applied.
+	ErrUnavailable = errors.New("cluster store cannot be reached")
+	// ErrUncertain says that the store was lost before it answered: a
+	// transaction was applied, or was not, or still may be while its session
+	// lasts. Reading tells; see [Store.Txn].
+	ErrUncertain = errors.New("cluster store was lost before it answered")
+	// ErrTooLarge says that a transaction is larger than the store takes.
+	ErrTooLarge = errors.New("transaction is larger than ZooKeeper takes (jute.maxbuffer, 1 MiB)")
+	// ErrForbidden says that the store's access control refuses this broker.
+	ErrForbidden = errors.New("access denied by the cluster store")
 )
 
 // Store is the durable tree that a cluster agrees on. Its meaning is that of
@@ -36,10 +50,14 @@ type Store interface {
 	// Children returns the names of a node's children, sorted.
 	Children(ctx context.Context, path string) ([]string, error)
 	// Watch returns a channel that is closed once, at the next change of the
-	// kind at path after the call, or when the session ends. To miss nothing,
-	// watch first and read then.
+	// kind at path after the call, or when the session ends; it may be closed
+	// for a change shortly before the call too. To miss nothing, watch first and
+	// read then. The children of a node that does not exist cannot be watched.
 	Watch(ctx context.Context, path string, kind WatchKind) (<-chan struct{}, error)
-	// Txn applies all of ops or none of them, durably before it returns.
+	// Txn applies all of ops or none of them, durably before it returns. After
+	// an error that is none of [*TxnError], [ErrSessionEnded] and
+	// [ErrUnavailable] it may have been applied: what is read afterwards in the
+	// same session shows it, if it was.
 	Txn(ctx context.Context, ops ...Op) error
 	// Session returns the session that owns ephemeral nodes created from now on.
 	Session(ctx context.Context) (Session, error)
@@ -91,6 +109,25 @@ type Op struct {
 	Data      []byte
 	Version   int32 // expected, for check, set and delete
 	Ephemeral bool  // for create
+	// Session, if not 0, is the session in which the operation was decided: in
+	// any other the transaction fails with ErrSessionEnded.
+	Session int64
+}
+
+// In binds an operation to a session; see [Op.Session].
+func (op Op) In(s Session) Op {
+	op.Session = s.ID
+	return op
+}
+
+// checkSession refuses operations that were decided in another session.
+func checkSession(ops []Op, current int64) error {
+	for _, op := range ops {
+		if op.Session != 0 && op.Session != current {
+			return fmt.Errorf("change %s: %w", op.Path, ErrSessionEnded)
+		}
+	}
+	return nil
 }
 
 // Check makes a transaction depend on a node's version.

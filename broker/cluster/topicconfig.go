@@ -20,6 +20,8 @@ const (
 	ConfigLong    ConfigType = 5
 	ConfigDouble  ConfigType = 6
 	ConfigList    ConfigType = 7
+	// ConfigPassword is a text that nobody is told.
+	ConfigPassword ConfigType = 9
 )
 
 func (t ConfigType) String() string {
@@ -38,6 +40,8 @@ func (t ConfigType) String() string {
 		return "double"
 	case ConfigList:
 		return "list"
+	case ConfigPassword:
+		return "password"
 	}
 	return fmt.Sprintf("type %d", int8(t))
 }
@@ -111,13 +115,13 @@ func TopicConfigs() []ConfigDef {
 			"What happens to old segments: delete removes those past retention, compact keeps the newest record of each key; both may be given, and with none everything is kept.",
 			same("log.cleanup.policy")).effective(),
 		number(ConfigInt, "compression.gzip.level", "-1", -1, 9,
-			"The gzip level when compression.type is gzip; -1 is the codec's own default.", same("compression.gzip.level")),
+			"The gzip level when compression.type is gzip; -1 is the codec's own default.", same("compression.gzip.level")).effective(),
 		number(ConfigInt, "compression.lz4.level", "9", 1, 17,
-			"The lz4 level when compression.type is lz4.", same("compression.lz4.level")),
+			"The lz4 level when compression.type is lz4.", same("compression.lz4.level")).effective(),
 		words(ConfigString, "compression.type", "producer", []string{"uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"},
 			"How the topic's records are stored; producer keeps what the producer sent.", same("compression.type")).effective(),
 		number(ConfigInt, "compression.zstd.level", "3", -131072, 22,
-			"The zstd level when compression.type is zstd.", same("compression.zstd.level")),
+			"The zstd level when compression.type is zstd.", same("compression.zstd.level")).effective(),
 		number(ConfigLong, "delete.retention.ms", "86400000", 0, maxInt64,
 			"How long a tombstone stays in a compacted topic, in milliseconds.", same("log.cleaner.delete.retention.ms")).effective(),
 		words(ConfigBoolean, "errors.deadletterqueue.group.enable", "false", nil,
@@ -125,17 +129,17 @@ func TopicConfigs() []ConfigDef {
 		number(ConfigLong, "file.delete.delay.ms", "60000", 0, maxInt64,
 			"How long a removed segment's file stays before it is deleted, in milliseconds.", same("log.segment.delete.delay.ms")).effective(),
 		number(ConfigLong, "flush.messages", longMax, 1, maxInt64,
-			"After how many records the log is forced to disk. A partition with one in-sync replica is always forced before it acknowledges.",
-			same("log.flush.interval.messages")),
+			"After how many records the log is forced to disk, before the last of them is acknowledged.",
+			same("log.flush.interval.messages")).effective(),
 		number(ConfigLong, "flush.ms", longMax, 0, maxInt64,
-			"After how many milliseconds the log is forced to disk. A partition with one in-sync replica is always forced before it acknowledges.",
-			same("log.flush.interval.ms"), Synonym{"log.flush.scheduler.interval.ms", 1, longMax}),
+			"After how many milliseconds a record is forced to disk; looked for every second, or more often by log.flush.scheduler.interval.ms.",
+			same("log.flush.interval.ms"), Synonym{"log.flush.scheduler.interval.ms", 1, longMax}).effective(),
 		words(ConfigList, "follower.replication.throttled.replicas", "", nil,
-			"The replicas whose fetching is throttled: PARTITION:BROKER,... or *."),
+			"The replicas whose fetching is throttled: PARTITION:BROKER,... or *.").effective(),
 		number(ConfigInt, "index.interval.bytes", "4096", 0, maxInt32,
 			"How many bytes of the log lie between two entries of its index.", same("log.index.interval.bytes")).effective(),
 		words(ConfigList, "leader.replication.throttled.replicas", "", nil,
-			"The replicas whose serving of followers is throttled: PARTITION:BROKER,... or *."),
+			"The replicas whose serving of followers is throttled: PARTITION:BROKER,... or *.").effective(),
 		number(ConfigLong, "local.retention.bytes", "-2", -2, maxInt64,
 			"How many bytes of a tiered partition stay local; -2 means retention.bytes.", same("log.local.retention.bytes")),
 		number(ConfigLong, "local.retention.ms", "-2", -2, maxInt64,
@@ -143,7 +147,7 @@ func TopicConfigs() []ConfigDef {
 		number(ConfigLong, "max.compaction.lag.ms", longMax, 1, maxInt64,
 			"The longest a record may stay uncompacted, in milliseconds.", same("log.cleaner.max.compaction.lag.ms")).effective(),
 		number(ConfigInt, "max.decompressed.message.bytes", "2147483639", 1, 2147483639,
-			"The largest record batch that is accepted, in bytes after decompression.", same("max.decompressed.message.bytes")),
+			"The largest compressed record batch that is accepted, in bytes after decompression; at most 128 MiB in any case.", same("max.decompressed.message.bytes")).effective(),
 		number(ConfigInt, "max.message.bytes", "1048588", 0, maxInt32,
 			"The largest record batch that is accepted, in bytes after compression.", same("message.max.bytes")).effective(),
 		number(ConfigLong, "message.timestamp.after.max.ms", "3600000", 0, maxInt64,
@@ -182,13 +186,13 @@ func TopicConfigs() []ConfigDef {
 		number(ConfigInt, "segment.index.bytes", "10485760", 4, maxInt32,
 			"The largest index of a segment, in bytes; a full index begins a new segment.", same("log.index.size.max.bytes")).effective(),
 		number(ConfigLong, "segment.jitter.ms", "0", 0, maxInt64,
-			"The largest random time taken off segment.ms, in milliseconds.",
-			same("log.roll.jitter.ms"), hours("log.roll.jitter.hours", "0")),
+			"The most by which a segment is begun before segment.ms, each by a time of its own, in milliseconds.",
+			same("log.roll.jitter.ms"), hours("log.roll.jitter.hours", "0")).effective(),
 		number(ConfigLong, "segment.ms", "604800000", 1, maxInt64,
 			"The age at which a new segment is begun, in milliseconds.",
 			same("log.roll.ms"), hours("log.roll.hours", "168")).effective(),
 		words(ConfigBoolean, "unclean.leader.election.enable", "false", nil,
-			"Whether a replica that is not in sync may lead when no other is left, losing records.", same("unclean.leader.election.enable")),
+			"Whether a replica that is not in sync may lead when no other is left, losing records.", same("unclean.leader.election.enable")).effective(),
 	}
 }
 

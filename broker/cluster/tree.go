@@ -167,6 +167,15 @@ func (t *tree) beginSession(id int64, undo *undoLog) {
 	}
 }
 
+// endSession removes the ephemeral nodes of one session.
+func (t *tree) endSession(id int64, undo *undoLog) {
+	for path, n := range maps.Clone(t.nodes) {
+		if n.stat.Owner == id {
+			t.remove(path, n, undo)
+		}
+	}
+}
+
 // replay applies a stored transaction, which succeeded once and so must now.
 func (t *tree) replay(payload []byte) error {
 	zxid, session, ops, err := decodeTxn(payload)

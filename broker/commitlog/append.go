@@ -20,6 +20,8 @@ type Appended struct {
 	Bytes         int
 	// Rolled says that the append opened a new segment.
 	Rolled bool
+	// Epoch is the leader epoch that the caller appended in.
+	Epoch int32
 	// Duplicate says that the batch is one of its producer's last five: nothing
 	// was appended, and First and Last are those it got the first time.
 	Duplicate bool

@@ -10,11 +10,12 @@ import (
 )
 
 // check reads the segments from the recovery point on and cuts the log off at
-// the first bad batch.
+// the first bad batch. Below that point, to find it, it reads headers only, from
+// the index entry before.
 func (o *opening) check(found []segmentFiles) error {
 	l := o.log
 	o.report.Clean = false
-	v := &verifier{epochs: l.epochs, epoch: -1, holesBelow: l.holesBelow}
+	v := &verifier{epochs: l.epochs, epoch: -1, holesBelow: l.holesBelow, durable: o.opt.RecoveryPoint}
 	last := len(found) - 1
 	next := l.segments[0].base
 	for i, s := range l.segments {
@@ -71,24 +72,31 @@ func (o *opening) checkSegment(s *segment, files segmentFiles, v *verifier, due 
 	if s.base != due {
 		return due, false, o.cut(s, file, &CorruptionError{Path: v.path, Offset: due, Reason: fmt.Sprintf("the segment starts at offset %d where %d is due", s.base, due)})
 	}
-	o.report.SegmentsChecked++
 	pos, next, err := o.checkStart(s, v, files)
 	if err != nil {
 		return 0, false, err
 	}
 	interval := l.cfg.Load().IndexIntervalBytes
+	checked := false
 	for pos < s.size {
 		header, size, err := v.batch(pos, next)
 		var corrupt *CorruptionError
-		if errors.As(err, &corrupt) {
-			return next, false, o.cut(s, file, corrupt)
-		}
-		if err != nil {
+		cut := errors.As(err, &corrupt)
+		if err != nil && !cut {
 			return 0, false, err
 		}
+		if !checked && (cut || !v.trusts(header)) {
+			checked = true
+			o.report.SegmentsChecked++
+		}
+		if cut {
+			return next, false, o.cut(s, file, corrupt)
+		}
 		s.takeChecked(header, pos, size, interval)
-		o.report.BatchesChecked++
-		o.report.BytesChecked += size
+		if !v.trusts(header) {
+			o.report.BatchesChecked++
+			o.report.BytesChecked += size
+		}
 		pos, next = pos+size, header.LastOffset()+1
 	}
 	return next, true, nil

@@ -115,22 +115,17 @@ func (l *Log) Delete() error {
 }
 
 // freeDeletedName is a name for the directory that nothing has: an earlier log
-// of the same name may still be about to go.
+// of the same name may still be about to go. It looks at the candidates only,
+// not at the directory: a topic's partitions may be thousands.
 func (l *Log) freeDeletedName() (string, error) {
 	parent, name := filepath.Split(l.dir)
-	entries, err := l.fs.List(filepath.Clean(parent))
-	if err != nil {
-		return "", err
-	}
-	taken := make(map[string]bool, len(entries))
-	for _, e := range entries {
-		taken[e.Name] = true
-	}
 	for i := 0; ; i++ {
 		suffix := fmt.Sprintf(".%032x%s", i, dirDeletedSuffix)
-		candidate := name[:min(len(name), dirNameBytesMax-len(suffix))] + suffix
-		if !taken[candidate] {
-			return filepath.Join(parent, candidate), nil
+		candidate := filepath.Join(parent, name[:min(len(name), dirNameBytesMax-len(suffix))]+suffix)
+		if _, err := l.fs.List(candidate); isNotExist(err) {
+			return candidate, nil
+		} else if err != nil {
+			return "", err
 		}
 	}
 }

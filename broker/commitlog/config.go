@@ -28,6 +28,9 @@ type Config struct {
 	// SegmentAge (segment.ms): a segment is closed when its first record is
 	// this much older; 0 is 7 days. The resolution is 1 ms.
 	SegmentAge time.Duration
+	// SegmentJitter (segment.jitter.ms): the most by which a segment is closed
+	// earlier, each by a time of its own, so that not all logs begin one at once.
+	SegmentJitter time.Duration
 	// IndexBytes (segment.index.bytes): a segment is closed when one of its
 	// indexes would grow beyond; 0 is 10 MiB.
 	IndexBytes int64
@@ -79,12 +82,17 @@ func (c Config) withDefaults() Config {
 }
 
 // rollAge is the age at which a segment is closed: a compacted log's early
-// enough for the longest time that a record may wait for compaction.
-func (c *Config) rollAge() time.Duration {
+// enough for the longest time that a record may wait for compaction. lot, the
+// segment's own, chooses its part of the jitter.
+func (c *Config) rollAge(lot uint64) time.Duration {
+	age := c.SegmentAge
 	if c.Compact && c.CompactionLagMax > 0 {
-		return min(c.SegmentAge, c.CompactionLagMax)
+		age = min(age, c.CompactionLagMax)
 	}
-	return c.SegmentAge
+	if jitter := min(c.SegmentJitter, age); jitter > 0 {
+		age -= time.Duration(lot % uint64(jitter))
+	}
+	return age
 }
 
 func orDefault[T int64 | time.Duration](v, def T) T {
@@ -124,8 +132,8 @@ type OpenOptions struct {
 type Recovery struct {
 	// Clean says that nothing was scanned.
 	Clean bool
-	// SegmentsChecked, BatchesChecked and BytesChecked were read and passed, in
-	// full or from the recovery point on.
+	// SegmentsChecked, BatchesChecked and BytesChecked are what lay past the
+	// recovery point and was read.
 	SegmentsChecked int
 	BatchesChecked  int64
 	BytesChecked    int64

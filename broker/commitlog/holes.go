@@ -44,6 +44,19 @@ func (l *Log) expectHoles(below int64) error {
 	if below <= l.holesBelow {
 		return nil
 	}
+	return l.saveHoles(below)
+}
+
+// limitHoles is for a log that was cut off: what comes after its end is not
+// compacted. Called with mu held.
+func (l *Log) limitHoles() error {
+	if l.holesBelow <= l.end {
+		return nil
+	}
+	return l.saveHoles(l.end)
+}
+
+func (l *Log) saveHoles(below int64) error {
 	if err := writeFile(l.fs, filepath.Join(l.dir, CompactionFile), fmt.Appendf(nil, "0\n1\n%d\n", below)); err != nil {
 		return err
 	}

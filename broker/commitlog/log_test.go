@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/sluice-io/sluice/internal/record"
 )
@@ -255,5 +258,48 @@ func TestFlushAndRetain(t *testing.T) {
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The jitter closes each log's segments at a time of their own, never later than
+// segment.ms, and the same one after a restart.
+func TestSegmentJitter(t *testing.T) {
+	const logs, age, jitter = 20, 100 * time.Second, 50 * time.Second
+	closedAt := func() map[string]time.Duration {
+		at := map[string]time.Duration{}
+		for i := range logs {
+			dir := fmt.Sprintf("/logs/t-%d", i)
+			fs := newMemFS(vfs.NewMem())
+			l, _, err := Open(fs, dir, Config{SegmentAge: age, SegmentJitter: jitter}, OpenOptions{Now: testTime})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.Append(buildBatch(t, record.BuildOptions{}, testTime.UnixMilli(), "a"), 0, testTime); err != nil {
+				t.Fatal(err)
+			}
+			for d := time.Duration(0); at[dir] == 0; d += time.Second {
+				if rolled, err := l.RollIfDue(testTime.Add(d)); err != nil {
+					t.Fatal(err)
+				} else if rolled {
+					at[dir] = d
+				}
+			}
+			l.Abort()
+		}
+		return at
+	}
+	at := closedAt()
+	different := map[time.Duration]bool{}
+	for dir, d := range at {
+		different[d] = true
+		if d < age-jitter || d > age+time.Second {
+			t.Errorf("%s is closed after %s", dir, d)
+		}
+	}
+	if len(different) < logs/2 {
+		t.Errorf("%d logs are closed at %d times", logs, len(different))
+	}
+	if again := closedAt(); !maps.Equal(at, again) {
+		t.Errorf("closed at %v, the next time at %v", at, again)
 	}
 }

@@ -331,6 +331,9 @@ func (o *opening) syncChecked() error {
 	if o.checked < 0 {
 		return nil
 	}
+	if o.nothingNew() {
+		return o.leaveToFlush()
+	}
 	for _, s := range l.segments[min(o.checked, len(l.segments)-1):] {
 		// The indexes too: below the recovery point they count as durable.
 		if err := s.seal(); err != nil {
@@ -346,6 +349,31 @@ func (o *opening) syncChecked() error {
 	l.synced = l.end
 	// The last process may have died between making the directory and its first flush.
 	return errors.Join(syncDir(l.fs, l.dir), syncDir(l.fs, filepath.Dir(l.dir)))
+}
+
+// nothingNew says that the log ends at its recovery point, below which data and
+// indexes are durable, as the last process left them.
+func (o *opening) nothingNew() bool {
+	return o.opt.RecoveryPoint == o.log.end && o.report.CutReason == "" && o.report.IndexesRebuilt == 0
+}
+
+// leaveToFlush has the next Flush make durable what else there may be: the
+// directory with an empty segment in it, and that segment's producer snapshot.
+// Until then nothing depends on them.
+func (o *opening) leaveToFlush() error {
+	l := o.log
+	offsets, err := l.snapshots()
+	if err != nil {
+		return err
+	}
+	for _, offset := range offsets { // descending
+		if offset < o.opt.RecoveryPoint {
+			break
+		}
+		l.unsyncedFiles = append(l.unsyncedFiles, l.snapshotPath(offset))
+	}
+	l.dirDirty, l.parentDirty = true, true
+	return nil
 }
 
 // syncSnapshots makes the producer snapshots durable that the last process may

@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"fmt"
+	"hash/fnv"
 	"time"
 
 	"github.com/sluice-io/sluice/internal/record"
@@ -42,9 +43,17 @@ func (l *Log) rollDue(p *appendPlan, bytes int64, now time.Time) (bool, error) {
 		return false, err
 	}
 	if first >= 0 && p.maxTimestamp >= 0 {
-		return p.maxTimestamp-first > cfg.rollAge().Milliseconds(), nil
+		return p.maxTimestamp-first > cfg.rollAge(s.lot()).Milliseconds(), nil
 	}
-	return now.Sub(s.created) > cfg.rollAge(), nil
+	return now.Sub(s.created) > cfg.rollAge(s.lot()), nil
+}
+
+// lot is a number that differs from segment to segment as if drawn, and stays
+// the same over a restart.
+func (s *segment) lot() uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s.file.path())) // never fails
+	return h.Sum64()
 }
 
 // firstTimestamp is the max timestamp of the first batch of a segment that is
@@ -64,16 +73,20 @@ func (l *Log) firstTimestamp(s *segment) (int64, error) {
 
 // roll closes the active segment and opens a new one at the log's end. When it
 // fails the active segment is still in use. Called with mu held.
-func (l *Log) roll(now time.Time) error {
+func (l *Log) roll(now time.Time) error { return l.rollAt(l.end, now) }
+
+// rollAt is roll for a log that goes on at an offset, at its end or, when what is
+// between was compacted away, after it.
+func (l *Log) rollAt(base int64, now time.Time) error {
 	old := l.active()
 	if err := old.seal(); err != nil {
 		return fmt.Errorf("roll segment %d: %w", old.base, err)
 	}
-	snapshot, err := l.writeSnapshot(l.end)
+	snapshot, err := l.writeSnapshot(base)
 	if err != nil {
 		return fmt.Errorf("roll segment %d: %w", old.base, err)
 	}
-	s, err := l.createSegment(l.end, now)
+	s, err := l.createSegment(base, now)
 	if err != nil {
 		return fmt.Errorf("roll segment %d: %w", old.base, err)
 	}
@@ -82,6 +95,7 @@ func (l *Log) roll(now time.Time) error {
 	l.unsynced = append(l.unsynced, old)
 	l.unsyncedFiles = append(l.unsyncedFiles, snapshot)
 	l.dirDirty = true
+	l.end = base
 	l.state.Unlock()
 	old.file.release()
 	l.snapshotAt, l.appendedAtSnapshot = s.base, l.appended
@@ -98,7 +112,7 @@ func (l *Log) RollIfDue(now time.Time) (rolled bool, err error) {
 		return false, err
 	}
 	s := l.active()
-	if s.size == 0 || now.Sub(s.created) <= l.cfg.Load().rollAge() {
+	if s.size == 0 || now.Sub(s.created) <= l.cfg.Load().rollAge(s.lot()) {
 		return false, nil
 	}
 	if err := l.roll(now); err != nil {

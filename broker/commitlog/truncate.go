@@ -128,6 +128,9 @@ func (l *Log) settleTruncation(s *segment, gone []*segment, now time.Time) error
 	}
 	l.recoveryPoint = min(l.recoveryPoint, l.end)
 	l.truncated()
+	if err := l.limitHoles(); err != nil {
+		return err
+	}
 	if err := l.loadProducers(millis(now)); err != nil {
 		return err
 	}

@@ -34,6 +34,9 @@ func (ts *Timers) Stop(t *Timer) {
 	}
 }
 
+// IsSet says whether t is going to fire.
+func (t *Timer) IsSet() bool { return t.index > 0 }
+
 // Deadline returns the earliest time; zero when nothing is set.
 func (ts *Timers) Deadline() time.Time {
 	if len(ts.heap) == 0 {

@@ -90,8 +90,6 @@ func (c *Client) dropIdle(life registration) {
 // with calls fn with a connection to a broker that no other call uses. An error
 // of fn costs the connection.
 func (c *Client) with(ctx context.Context, to cluster.Broker, fn func(context.Context, *conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
-	defer cancel()
 	conn, err := c.take(ctx, to)
 	if err == nil {
 		if err = fn(ctx, conn); err == nil {
@@ -107,6 +105,8 @@ func (c *Client) with(ctx context.Context, to cluster.Broker, fn func(context.Co
 // request sends one request; read takes what is needed of the answer, which is
 // void after it.
 func (c *Client) request(ctx context.Context, to cluster.Broker, req kmsg.Request, read func(kmsg.Response) error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
+	defer cancel()
 	return c.with(ctx, to, func(ctx context.Context, conn *conn) error {
 		resp, err := conn.roundTrip(ctx, req)
 		if err != nil {

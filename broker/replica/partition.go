@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,9 @@ var (
 	ErrUnknownEpoch = errors.New("leader epoch is newer than the current one")
 	// ErrNotEnoughReplicas says that fewer replicas are in sync than asked for.
 	ErrNotEnoughReplicas = errors.New("not enough in-sync replicas")
+	// ErrNotEnoughReplicasAfterAppend says that it turned out so when the records
+	// had been appended. They may stay.
+	ErrNotEnoughReplicasAfterAppend = errors.New("not enough in-sync replicas after the append")
 )
 
 // NoEpoch is the leader epoch of a caller that does not know it.
@@ -36,6 +40,13 @@ type Options struct {
 	Topic     string
 	TopicID   cluster.TopicID
 	Partition int32
+	// BrokerID is this node.
+	BrokerID int32
+	// HighWatermark is the last one that was stored, 0 if there is none.
+	HighWatermark int64
+	// LagMax is how long a follower may be behind and stay in sync
+	// (replica.lag.time.max.ms). Zero means 30 s.
+	LagMax time.Duration
 	// GroupFsync makes the high watermark the synced offset while this node is
 	// the only replica in sync.
 	GroupFsync bool
@@ -43,6 +54,10 @@ type Options struct {
 	// something to flush for the high watermark to move. It must not block.
 	// Needed with GroupFsync.
 	Notify func(*Partition)
+	// ISRDue, if not nil, is called when a follower has become fit to be in sync, so
+	// that ISRProposal has something new. It is called without locks and must not
+	// block.
+	ISRDue func(*Partition)
 	// Failed, if not nil, is told when the partition went offline because its
 	// storage failed in Append or Flush. It is called without locks.
 	Failed func(*Partition, error)
@@ -63,24 +78,24 @@ type Partition struct {
 	appended atomic.Int64 // bytes appended since the partition was made
 	visible  atomic.Int64 // of those, the ones below the high watermark
 	hw       atomic.Int64 // stored with mu held
+	// unsyncedSince is when the first record was appended that may not be on
+	// disk, in ms; 0 when there is none.
+	unsyncedSince atomic.Int64
 
-	mu    sync.Mutex
-	waits [marks]waitList
-}
-
-// role is what this node is to the partition. Immutable.
-type role struct {
-	leader bool
-	epoch  int32
-	isr    []int32
-	err    error // why it does not serve, if not only for not leading
+	mu   sync.Mutex
+	lead *leading // nil while this node does not lead; set with fence held too
+	// fetched are the ends of the log after the last two fetches of a follower, with
+	// the bytes appended up to there.
+	fetched [2]struct{ end, bytes int64 }
+	waits   [marks]waitList
 }
 
 // New returns a partition over log that does not lead yet.
 func New(log *commitlog.Log, opt Options, cfg TopicConfig) *Partition {
 	p := &Partition{opt: opt, log: log}
 	p.cfg.Store(&cfg)
-	p.role.Store(&role{epoch: NoEpoch})
+	p.role.Store(&role{epoch: NoEpoch, from: cluster.NoLeader})
+	p.hw.Store(min(max(opt.HighWatermark, log.StartOffset()), log.EndOffset()))
 	return p
 }
 
@@ -103,102 +118,6 @@ func (p *Partition) Config() *TopicConfig { return p.cfg.Load() }
 // SetConfig takes effect for the requests that start after it.
 func (p *Partition) SetConfig(cfg TopicConfig) { p.cfg.Store(&cfg) }
 
-// Lead makes this node the leader in an epoch. Every start that was not clean
-// must come with a higher epoch than the one before. Waits under an older epoch end.
-func (p *Partition) Lead(epoch int32, isr []int32) error {
-	old, err := p.takeLead(epoch, isr)
-	if err != nil {
-		return fmt.Errorf("lead %s-%d in epoch %d: %w", p.opt.Topic, p.opt.Partition, epoch, err)
-	}
-	if old.leader && epoch > old.epoch {
-		p.lose(ErrNotLeader)
-	}
-	p.advance(p.appended.Load())
-	if p.committable() < p.log.EndOffset() {
-		p.wantFlush()
-	}
-	return nil
-}
-
-func (p *Partition) takeLead(epoch int32, isr []int32) (old *role, err error) {
-	p.fence.Lock()
-	defer p.fence.Unlock()
-	old = p.role.Load()
-	switch {
-	case old.err != nil:
-		return nil, old.err
-	case epoch < old.epoch:
-		return nil, fmt.Errorf("%w: it has been in epoch %d", ErrFencedEpoch, old.epoch)
-	}
-	if err := p.log.AssignEpoch(epoch, p.log.EndOffset()); err != nil {
-		return nil, err
-	}
-	p.role.Store(&role{leader: true, epoch: epoch, isr: isr})
-	return old, nil
-}
-
-// Resign makes this node no leader. It returns when no append is under way.
-// Waits end with ErrNotLeader.
-func (p *Partition) Resign(epoch int32) {
-	p.change(func(old role) role { return role{epoch: max(epoch, old.epoch), err: old.err} }, ErrNotLeader)
-}
-
-// Fail takes the partition out of service for ever: with an error that wraps
-// ErrOffline for a failed disk, or ErrDeleted. It returns when no append is
-// under way. Waits end with err.
-func (p *Partition) Fail(err error) {
-	p.change(func(old role) role {
-		if old.err != nil {
-			err = old.err
-		}
-		return role{epoch: old.epoch, err: err}
-	}, err)
-}
-
-func (p *Partition) change(to func(role) role, why error) {
-	p.fence.Lock()
-	next := to(*p.role.Load())
-	p.role.Store(&next)
-	p.fence.Unlock()
-	p.lose(why)
-}
-
-// Err says why the partition does not serve, nil if it does.
-func (p *Partition) Err() error { return p.role.Load().serves() }
-
-func (r *role) serves() error {
-	switch {
-	case r.err != nil:
-		return r.err
-	case !r.leader:
-		return ErrNotLeader
-	}
-	return nil
-}
-
-// LeaderEpoch is the newest leader epoch that this node knows, NoEpoch if none.
-func (p *Partition) LeaderEpoch() int32 { return p.role.Load().epoch }
-
-// ISR is the in-sync replicas while this node leads. Not to be changed.
-func (p *Partition) ISR() []int32 { return p.role.Load().isr }
-
-// Check returns why a request that knows a leader epoch is not served, nil if
-// it is. An epoch of NoEpoch is not compared.
-func (p *Partition) Check(epoch int32) error {
-	r := p.role.Load()
-	switch {
-	case r.err != nil:
-		return r.err
-	case epoch != NoEpoch && epoch < r.epoch:
-		return ErrFencedEpoch
-	case epoch != NoEpoch && epoch > r.epoch:
-		return ErrUnknownEpoch
-	case !r.leader:
-		return ErrNotLeader
-	}
-	return nil
-}
-
 // Append writes one producer's validated batches as the leader; their base
 // offsets and leader epochs are set in place. minISR is how many replicas must
 // be in sync, 0 if the producer does not ask.
@@ -218,13 +137,27 @@ func (p *Partition) Append(batches []byte, minISR int, now time.Time) (commitlog
 		return done, nil
 	}
 	bytes := p.appended.Add(int64(done.Bytes))
+	p.unsyncedSince.CompareAndSwap(0, now.UnixMilli())
 	p.reached(LogEnd)
-	if p.committable() > done.Last {
+	if n := p.cfg.Load().FlushRecords; n > 0 && done.Last+1-p.log.SyncedOffset() >= n {
+		if err := p.sync(bytes); err != nil {
+			return commitlog.Appended{}, err
+		}
+	}
+	switch {
+	case !p.role.Load().alone: // the followers' fetches move the high watermark
+	case p.committable() > done.Last:
 		p.advance(bytes)
-	} else {
-		p.wantFlush()
+	default:
+		p.WantFlush()
 	}
 	return done, nil
+}
+
+// FlushDue says that a record has waited for a sync for as long as the topic allows.
+func (p *Partition) FlushDue(now time.Time) bool {
+	age, since := p.cfg.Load().FlushAge, p.unsyncedSince.Load()
+	return age > 0 && since > 0 && now.UnixMilli()-since >= age.Milliseconds()
 }
 
 func (p *Partition) append(batches []byte, minISR int, now time.Time) (commitlog.Appended, error) {
@@ -237,14 +170,22 @@ func (p *Partition) append(batches []byte, minISR int, now time.Time) (commitlog
 	if len(r.isr) < minISR {
 		return commitlog.Appended{}, fmt.Errorf("%w: %d of the %d that min.insync.replicas asks for", ErrNotEnoughReplicas, len(r.isr), minISR)
 	}
-	return p.log.Append(batches, r.epoch, now)
+	done, err := p.log.Append(batches, r.epoch, now)
+	done.Epoch = r.epoch
+	return done, err
 }
 
 // Flush syncs the log and moves the high watermark. A failure takes the
 // partition offline and is never retried.
 func (p *Partition) Flush() error {
 	p.dirty.Store(false)
-	bytes := p.appended.Load()
+	return p.sync(p.appended.Load())
+}
+
+// sync is Flush for whoever was not asked to through Notify. bytes is what had
+// been appended before.
+func (p *Partition) sync(bytes int64) error {
+	p.unsyncedSince.Store(0) // before the sync: what comes meanwhile counts from then on
 	if _, err := p.log.Flush(); err != nil {
 		p.storageFailed(err)
 		return fmt.Errorf("flush %s-%d: %w", p.opt.Topic, p.opt.Partition, err)
@@ -260,13 +201,22 @@ func (p *Partition) storageFailed(err error) {
 	}
 }
 
-func (p *Partition) wantFlush() {
+// WantFlush asks for a Flush through Options.Notify, unless one has been asked for.
+func (p *Partition) WantFlush() {
 	if p.opt.Notify != nil && !p.dirty.Swap(true) {
 		p.opt.Notify(p)
 	}
 }
 
-// committable is up to where the high watermark may move.
+// flushIfNeeded asks for a sync if that is what the high watermark waits for.
+func (p *Partition) flushIfNeeded() {
+	if r := p.role.Load(); r.leader && r.alone && p.committable() < p.log.EndOffset() {
+		p.WantFlush()
+	}
+}
+
+// committable is up to where the high watermark may move as long as this node is
+// the only one in sync.
 func (p *Partition) committable() int64 {
 	if p.opt.GroupFsync {
 		return p.log.SyncedOffset()
@@ -277,18 +227,8 @@ func (p *Partition) committable() int64 {
 // advance moves the high watermark as far as it may, and fires the waits that
 // it passed. bytes is what had been appended up to there, at the least.
 func (p *Partition) advance(bytes int64) {
-	if !p.role.Load().leader {
-		return
-	}
-	to := p.committable()
 	p.mu.Lock()
-	if to > p.hw.Load() {
-		p.hw.Store(to)
-	}
-	if bytes > p.visible.Load() {
-		p.visible.Store(bytes)
-	}
-	fired := p.waits[HighWatermark].passed(p.hw.Load())
+	fired := p.raise(bytes)
 	p.mu.Unlock()
 	fire(fired, nil)
 }
@@ -296,7 +236,7 @@ func (p *Partition) advance(bytes int64) {
 // reached fires the waits for a mark that moves by itself.
 func (p *Partition) reached(m Mark) {
 	p.mu.Lock()
-	fired := p.waits[m].passed(p.offset(m))
+	fired := p.waits[m].passed(p.offset(m), math.MaxInt, nil)
 	p.mu.Unlock()
 	fire(fired, nil)
 }
@@ -322,6 +262,9 @@ func (p *Partition) LastStableOffset() int64 { return p.hw.Load() }
 // partition was made: what has become readable between two looks.
 func (p *Partition) VisibleBytes() int64 { return p.visible.Load() }
 
+// AppendedBytes counts the bytes that came to the log since the partition was made.
+func (p *Partition) AppendedBytes() int64 { return p.appended.Load() }
+
 func (p *Partition) offset(m Mark) int64 {
 	if m == LogEnd {
 		return p.log.EndOffset()
@@ -344,6 +287,11 @@ type TopicConfig struct {
 	// than "producer").
 	Compress bool
 	Codec    record.Codec
+	// Levels are those of the codecs (compression.gzip.level and so on).
+	Levels record.CompressorConfig
+	// DecompressedBytesMax limits what one compressed batch may expand to
+	// (max.decompressed.message.bytes). Zero, and what is above it, mean record.DecompressedBytesMax.
+	DecompressedBytesMax int
 	// LogAppendTime replaces the producer's timestamps (message.timestamp.type).
 	LogAppendTime bool
 	// TimestampBeforeMax and TimestampAfterMax bound how far a record's
@@ -356,6 +304,15 @@ type TopicConfig struct {
 	NoDelete bool
 	// MinInSync is needed for acks=all (min.insync.replicas).
 	MinInSync int
+	// FlushRecords is how many records may be appended before the log is synced,
+	// in the append that makes it so many (flush.messages). Zero means no bound.
+	FlushRecords int64
+	// FlushAge is how long a record may wait for a sync (flush.ms). Zero means no bound.
+	FlushAge time.Duration
+	// ThrottledLeaders and ThrottledFollowers are the replicas whose copying is
+	// bounded on the leader's side and on the follower's, while they are not in
+	// sync (leader.replication.throttled.replicas, follower.replication.throttled.replicas).
+	ThrottledLeaders, ThrottledFollowers ReplicaSet
 }
 
 // DefaultTopicConfig has Kafka's defaults.

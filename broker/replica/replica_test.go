@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-io/sluice/broker/cluster"
 	"github.com/sluice-io/sluice/broker/commitlog"
 	"github.com/sluice-io/sluice/internal/record"
 )
@@ -17,7 +18,7 @@ var now = time.UnixMilli(1_700_000_000_000)
 // open makes a partition over a log in dir that does not lead yet.
 func open(t testing.TB, dir string, opt Options) *Partition {
 	t.Helper()
-	opt.Topic = "t"
+	opt.Topic, opt.BrokerID = "t", 1
 	l, _, err := commitlog.Open(commitlog.OSFS{}, filepath.Join(dir, "t-0"), commitlog.Config{}, commitlog.OpenOptions{Now: now})
 	if err != nil {
 		t.Fatal(err)
@@ -26,11 +27,16 @@ func open(t testing.TB, dir string, opt Options) *Partition {
 	return New(l, opt, DefaultTopicConfig())
 }
 
+// alone is the state of a partition that has its only replica here.
+func alone(epoch int32) cluster.Partition {
+	return cluster.Partition{Leader: 1, LeaderEpoch: epoch, Replicas: []int32{1}, ISR: []int32{1}}
+}
+
 // leader makes a partition that leads in epoch 1.
 func leader(t testing.TB, opt Options) *Partition {
 	t.Helper()
 	p := open(t, t.TempDir(), opt)
-	if err := p.Lead(1, []int32{1}); err != nil {
+	if err := p.Lead(alone(1), now); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -189,7 +195,7 @@ func TestWaitsEndWithTheRole(t *testing.T) {
 		{"delete", func(p *Partition) { p.Fail(ErrDeleted) }, ErrDeleted},
 		{"disk", func(p *Partition) { p.Fail(disk) }, ErrOffline},
 		{"new epoch", func(p *Partition) {
-			if err := p.Lead(2, []int32{1}); err != nil {
+			if err := p.Lead(alone(2), now); err != nil {
 				t.Fatal(err)
 			}
 		}, ErrNotLeader},
@@ -211,7 +217,7 @@ func TestRoles(t *testing.T) {
 	if !errors.Is(err, ErrNotLeader) {
 		t.Errorf("append before leading: %v", err)
 	}
-	if err := p.Lead(5, []int32{1}); err != nil {
+	if err := p.Lead(alone(5), now); err != nil {
 		t.Fatal(err)
 	}
 	mustAppend(t, p, 1)
@@ -220,7 +226,7 @@ func TestRoles(t *testing.T) {
 			t.Errorf("epoch %d: %v, want %v", epoch, err, want)
 		}
 	}
-	if err := p.Lead(4, []int32{1}); !errors.Is(err, ErrFencedEpoch) {
+	if err := p.Lead(alone(4), now); !errors.Is(err, ErrFencedEpoch) {
 		t.Errorf("an older epoch: %v", err)
 	}
 	p.Resign(6)
@@ -232,7 +238,7 @@ func TestRoles(t *testing.T) {
 	}
 	p.Fail(ErrDeleted)
 	p.Fail(ErrOffline) // the first reason stands
-	if err := p.Lead(7, []int32{1}); !errors.Is(err, ErrDeleted) {
+	if err := p.Lead(alone(7), now); !errors.Is(err, ErrDeleted) {
 		t.Errorf("lead after deletion: %v", err)
 	}
 	if err := p.Check(NoEpoch); !errors.Is(err, ErrDeleted) {
@@ -253,7 +259,7 @@ func TestMinInSyncReplicas(t *testing.T) {
 func TestBatchesCarryTheEpochOfTheirLeader(t *testing.T) {
 	p := leader(t, Options{})
 	mustAppend(t, p, 1)
-	if err := p.Lead(4, []int32{1}); err != nil {
+	if err := p.Lead(alone(4), now); err != nil {
 		t.Fatal(err)
 	}
 	mustAppend(t, p, 1)
@@ -268,14 +274,14 @@ func TestBatchesCarryTheEpochOfTheirLeader(t *testing.T) {
 func TestLeadAsksForTheSyncOfWhatRecoveryFound(t *testing.T) {
 	dir := t.TempDir()
 	p := open(t, dir, Options{})
-	if err := p.Lead(1, []int32{1}); err != nil {
+	if err := p.Lead(alone(1), now); err != nil {
 		t.Fatal(err)
 	}
 	mustAppend(t, p, 3)
 	p.Log().Abort()
 	asked := 0
 	p = open(t, dir, Options{GroupFsync: true, Notify: func(*Partition) { asked++ }})
-	if err := p.Lead(2, []int32{1}); err != nil {
+	if err := p.Lead(alone(2), now); err != nil {
 		t.Fatal(err)
 	}
 	switch {

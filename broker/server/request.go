@@ -78,7 +78,8 @@ type Request struct {
 	// Received is when the whole request had been read.
 	Received time.Time
 
-	frame *frame // what Body is part of; owned by bodyReleased's winner
+	frame *frame         // what Body is part of; owned by bodyReleased's winner
+	inner func(Response) // takes the answer of a request within another
 
 	bodyReleased atomic.Bool
 	answered     atomic.Bool
@@ -135,7 +136,21 @@ func (r *Request) Done() <-chan struct{} { return r.Conn.done }
 // connection ends before the request is answered; at once if it has ended.
 // A request has room for one such function. It costs no goroutine while the
 // request waits.
-func (r *Request) OnGone(fn func()) { r.Conn.onGone(r, fn) }
+func (r *Request) OnGone(fn func()) {
+	if r.inner == nil {
+		r.Conn.onGone(r, fn)
+	}
+}
+
+// Inner returns a request that came within r, on r's connection: answer is
+// called with its answer, once, which is nothing for NoResponse. Body must stay
+// as it is until then. It is not told of a client that has gone.
+func (r *Request) Inner(key, version int16, clientID string, body []byte, answer func(Response)) *Request {
+	return &Request{
+		Key: key, Version: version, CorrelationID: r.CorrelationID, ClientID: clientID,
+		Body: body, Conn: r.Conn, Received: r.Received, inner: answer,
+	}
+}
 
 func (r *Request) finish(resp Response, silent, mayBlock bool) {
 	if r.answered.Swap(true) {
@@ -143,5 +158,9 @@ func (r *Request) finish(resp Response, silent, mayBlock bool) {
 		return
 	}
 	r.ReleaseBody()
+	if r.inner != nil {
+		r.inner(resp)
+		return
+	}
 	r.Conn.answer(r, resp, silent, mayBlock)
 }

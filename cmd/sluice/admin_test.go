@@ -105,6 +105,10 @@ func TestBenchProduceAndConsume(t *testing.T) {
 	if strings.Contains(out, "fetched 0 records") {
 		t.Errorf("nothing was fetched:\n%s", out)
 	}
+	for _, raw := range []string{"--raw=false", "--raw=true"} {
+		_, err := trySluice(t, "bench", "consume", raw, "--topic", "nowhere", "--duration", "10s", "--brokers", addr)
+		mustFail(t, err, "nowhere", "sluice topics list", "--topic")
+	}
 	_, err := trySluice(t, "bench", "produce", "--record-bytes", "3", "--brokers", addr)
 	mustFail(t, err, "record size 3", "20")
 	_, err = trySluice(t, "bench", "produce", "--acks", "2", "--brokers", addr)

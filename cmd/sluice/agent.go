@@ -23,15 +23,18 @@ func newAgent(c *common) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			port, err := takeOperatorPort(metrics)
+			if err != nil {
+				return err
+			}
+			defer port.release()
 			cfg.Brokers = splitAddrs(brokers)
 			reg := newRegistry()
 			a, err := newAgentRole(log, reg, pipes, cfg)
 			if err != nil {
 				return err
 			}
-			if err := serveOperator(cmd.Context(), log, metrics, reg, []probe{{"agent", a.Ready}}); err != nil {
-				return err
-			}
+			port.serve(cmd.Context(), log, reg, []probe{{"agent", a.Ready}})
 			return a.Run(cmd.Context())
 		},
 	}

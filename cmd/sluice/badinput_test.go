@@ -23,9 +23,10 @@ const commandTimeout = 30 * time.Second
 // failing runs the binary, which must fail with the exit code, and returns what it printed.
 func failing(t *testing.T, code int, args ...string) string {
 	t.Helper()
+	binary := testenv.Sluice(t) // building it is not the command's time
 	ctx, cancel := context.WithTimeout(t.Context(), commandTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, testenv.Sluice(t), args...)
+	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = t.TempDir()
 	out, err := cmd.CombinedOutput()
 	if err == nil {
@@ -92,7 +93,10 @@ func TestBrokerCannotStart(t *testing.T) {
 	defer taken.Close()
 	addr := taken.Addr().String()
 	mustSay(t, failing(t, exitFailure, "broker", "--data", "d", "--listen", addr, "--metrics", ""), addr, "in use", "--listen")
-	mustSay(t, failing(t, exitFailure, "broker", "--data", "d", "--listen", "127.0.0.1:0", "--metrics", addr), addr, "in use", "--metrics")
+	out := failing(t, exitFailure, "broker", "--data", "d", "--listen", "127.0.0.1:0", "--metrics", addr)
+	if mustSay(t, out, addr, "in use", "--metrics"); strings.Contains(out, "is ready") {
+		t.Errorf("it says that it is ready before it fails:\n%s", out)
+	}
 	file := writeFile(t, "a-file", "")
 	mustSay(t, failing(t, exitFailure, "broker", "--data", filepath.Join(file, "x"), "--listen", "127.0.0.1:0", "--metrics", ""), file, "--data")
 	config := writeFile(t, "broker.yaml", "log.dirs: data\nnum.partition: 3\n")

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/sluice-io/sluice/bench"
@@ -135,6 +137,9 @@ func newBenchConsume(t *target) *cobra.Command {
 				return err
 			}
 			defer client.Close()
+			if err := topicExists(cmd.Context(), client, topic); err != nil {
+				return err
+			}
 			if raw {
 				stats, err := bench.RawConsume(cmd.Context(), client, topic, cfg.Duration, progress(cmd, "fetched"))
 				stats.Print(cmd.OutOrStdout(), "fetched")
@@ -154,6 +159,18 @@ func newBenchConsume(t *target) *cobra.Command {
 	f.DurationVar(&cfg.Duration, "duration", 0, "stop after so long; 0 means no limit")
 	f.DurationVar(&cfg.Idle, "idle", 3*time.Second, "stop when nothing has come for so long; 0 means wait")
 	return cmd
+}
+
+// topicExists refuses a topic that is not there, which a consumer would wait for.
+func topicExists(ctx context.Context, client *kgo.Client, topic string) error {
+	found, err := kadm.NewClient(client).ListTopics(ctx, topic)
+	if err != nil {
+		return fmt.Errorf("ask for topic %s: %w", topic, err)
+	}
+	if err := found[topic].Err; err != nil {
+		return fmt.Errorf("read topic %s: %w; `sluice topics list` shows the topics there are, and --topic names one of them", topic, err)
+	}
+	return nil
 }
 
 // progress prints what happened since its last call, once a second.

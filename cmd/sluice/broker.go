@@ -18,7 +18,7 @@ const brokerStopTimeout = 20 * time.Second
 
 func newBroker(c *common) *cobra.Command {
 	var file, data, listen, metrics string
-	var printConfig bool
+	var printConfig, replacedDisk bool
 	cmd := &cobra.Command{
 		Use: "broker", Short: "Run a broker that speaks the Kafka protocol",
 		Long: "Runs a broker, as a service, until SIGTERM; then it drains. The configuration file is YAML with Kafka's property names; flags\n" +
@@ -33,24 +33,27 @@ func newBroker(c *common) *cobra.Command {
 			if err != nil {
 				return errUsage{err}
 			}
+			cfg.ReplacedDisk = replacedDisk
 			if printConfig {
 				return cfg.Print(cmd.OutOrStdout())
 			}
-			reg := newRegistry()
-			b, err := startBroker(cmd.Context(), log, reg, cfg)
+			port, err := takeOperatorPort(metrics)
 			if err != nil {
 				return err
 			}
-			defer stopBroker(log, b)
-			if err := serveOperator(cmd.Context(), log, metrics, reg, []probe{{"broker", b.Ready}}); err != nil {
+			defer port.release()
+			reg := newRegistry()
+			b, err := broker.New(log.With("role", "broker"), reg, cfg)
+			if err != nil {
 				return err
 			}
-			<-cmd.Context().Done()
-			return nil
+			port.serve(cmd.Context(), log, reg, []probe{{"broker", b.Ready}}) // a broker of a cluster may wait for the others
+			return runBroker(cmd.Context(), log, b)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&file, "config", "", "configuration file")
+	f.BoolVar(&replacedDisk, "replaced-disk", false, "for one start: a data directory of this broker is lost and was replaced by an empty one; copy its replicas from the other brokers")
 	f.BoolVar(&printConfig, "print-config", false, "print the configuration as it would be in force, with the source of each value, and end")
 	f.StringVar(&data, "data", "", "directories of the log [log.dirs], comma-separated")
 	f.StringVar(&listen, "listen", "", "address to listen on [listeners], host:port, comma-separated")
@@ -73,6 +76,20 @@ func brokerConfig(file, data, listen string) (cfg broker.Config, err error) {
 		}
 	}
 	return cfg, nil
+}
+
+// runBroker serves until ctx ends, or another process has the broker's place.
+func runBroker(ctx context.Context, log *slog.Logger, b *broker.Broker) error {
+	if err := b.Start(ctx); err != nil {
+		return err
+	}
+	defer stopBroker(log, b)
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-b.Displaced():
+		return err
+	}
 }
 
 // startBroker starts a broker that is ready to serve.

@@ -30,24 +30,42 @@ func newRegistry() *prometheus.Registry {
 	return reg
 }
 
-// serveOperator serves /metrics, /healthz and /readyz on addr until ctx ends. An empty addr serves nothing.
-func serveOperator(ctx context.Context, log *slog.Logger, addr string, reg *prometheus.Registry, probes []probe) error {
+// operatorPort is where operators look: taken before anything starts, so that nothing says it is ready and then
+// fails for want of it. Its zero value is none.
+type operatorPort struct{ listener net.Listener }
+
+// takeOperatorPort binds addr; an empty one is none.
+func takeOperatorPort(addr string) (operatorPort, error) {
 	if addr == "" {
-		return nil
+		return operatorPort{}, nil
 	}
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
-		return fmt.Errorf("serve metrics on %s: %w; choose another address with --metrics, or --metrics=\"\" for none", addr, err)
+		return operatorPort{}, fmt.Errorf("serve metrics on %s: %w; choose another address with --metrics, or --metrics=\"\" for none", addr, err)
+	}
+	return operatorPort{listener}, nil
+}
+
+// serve serves /metrics, /healthz and /readyz until ctx ends.
+func (p operatorPort) serve(ctx context.Context, log *slog.Logger, reg *prometheus.Registry, probes []probe) {
+	if p.listener == nil {
+		return
 	}
 	srv := &http.Server{Handler: operatorMux(reg, probes), ReadHeaderTimeout: readHeaderTimeout}
-	log.Info("metrics, health and readiness are served", "url", "http://"+listener.Addr().String())
+	log.Info("metrics, health and readiness are served", "url", "http://"+p.listener.Addr().String())
 	go func() {
-		if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := srv.Serve(p.listener); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("the metrics endpoint has stopped", "error", err)
 		}
 	}()
 	context.AfterFunc(ctx, func() { _ = srv.Close() })
-	return nil
+}
+
+// release gives the port back; it may be served or not.
+func (p operatorPort) release() {
+	if p.listener != nil {
+		_ = p.listener.Close()
+	}
 }
 
 func operatorMux(reg *prometheus.Registry, probes []probe) http.Handler {

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -23,7 +24,10 @@ import (
 
 type runOptions struct {
 	data, listen, metrics string
-	once                  bool
+	// retentionCheck is how often the embedded broker looks for old segments; 0 is
+	// its default, which no flag changes.
+	retentionCheck time.Duration
+	once           bool
 }
 
 func newRun(c *common) *cobra.Command {
@@ -52,6 +56,11 @@ func newRun(c *common) *cobra.Command {
 // runPipelines starts broker, sinks and agent in this order and stops them in the other: lines that are read are still acknowledged, and
 // writes in hand are finished. What is acknowledged and not yet stored then lies in the broker's log, for the next start.
 func runPipelines(ctx context.Context, log *slog.Logger, pipes []*pipelines.Pipeline, o runOptions, out io.Writer) error {
+	port, err := takeOperatorPort(o.metrics)
+	if err != nil {
+		return err
+	}
+	defer port.release()
 	reg := newRegistry()
 	var probes []probe
 	var brokers []string
@@ -82,9 +91,7 @@ func runPipelines(ctx context.Context, log *slog.Logger, pipes []*pipelines.Pipe
 		}
 		probes = append(probes, probe{"agent", a.Ready})
 	}
-	if err := serveOperator(ctx, log, o.metrics, reg, append(probes, ws.probes()...)); err != nil {
-		return err
-	}
+	port.serve(ctx, log, reg, append(probes, ws.probes()...))
 	err = runRoles(ctx, a, ws, collected)
 	printAccounts(out, a, ws)
 	if err == nil && o.once {
@@ -140,6 +147,7 @@ func runRoles(ctx context.Context, a *agent.Agent, ws workers, collected chan st
 func startEmbedded(ctx context.Context, log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.Pipeline, o runOptions) (*broker.Broker, error) {
 	cfg := broker.EmbeddedConfig(filepath.Join(o.data, "broker"), o.listen)
 	cfg.HoldFor = sinkGroups(pipes)
+	cfg.RetentionCheck = o.retentionCheck
 	return startBroker(ctx, log, reg, cfg)
 }
 

@@ -29,6 +29,11 @@ func newSink(c *common) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			port, err := takeOperatorPort(metrics)
+			if err != nil {
+				return err
+			}
+			defer port.release()
 			cfg.Brokers = splitAddrs(brokers)
 			reg := newRegistry()
 			workers, err := newWorkers(log, reg, pipes, func(*pipelines.Pipeline) sinks.Config { return cfg })
@@ -38,9 +43,7 @@ func newSink(c *common) *cobra.Command {
 			if len(workers) == 0 {
 				return errUsage{errors.New("no pipeline has a `sink:`, so there is nothing for a sink worker to do")}
 			}
-			if err := serveOperator(cmd.Context(), log, metrics, reg, workers.probes()); err != nil {
-				return err
-			}
+			port.serve(cmd.Context(), log, reg, workers.probes())
 			return workers.run(cmd.Context())
 		},
 	}

@@ -2,6 +2,7 @@ package compat
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -12,7 +13,10 @@ import (
 	"github.com/sluice-io/sluice/internal/testenv"
 )
 
-var kgoFull = flag.Bool("kgo.full", false, "run franz-go's public tests with all their records and waits")
+var (
+	kgoFull    = flag.Bool("kgo.full", false, "run franz-go's public tests with all their records and waits")
+	kgoBrokers = flag.Int("kgo.brokers", 1, "brokers that they run against, each topic with a replica on every one")
+)
 
 const (
 	kgoTimeout = 8 * time.Minute
@@ -26,7 +30,7 @@ const (
 // broker: in short, or with -kgo.full as their authors do.
 func TestFranzGoSuite(t *testing.T) {
 	covers(t, "kgo")
-	b := startBroker(t)
+	seeds := kgoSeeds(t)
 	skip, records := kgoNotOurs+"|"+kgoSlow, "2000"
 	if *kgoFull {
 		skip, records = kgoNotOurs, "50000"
@@ -35,7 +39,7 @@ func TestFranzGoSuite(t *testing.T) {
 	path, dir := testenv.FranzGoTests(t)
 	cmd := exec.CommandContext(t.Context(), path, "-test.v", "-test.skip", skip, "-test.timeout", kgoTimeout.String())
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "KGO_SEEDS="+b.addr, "KGO_TEST_RF=1", "KGO_TEST_RECORDS="+records, "KGO_LOG_LEVEL=none")
+	cmd.Env = append(os.Environ(), "KGO_SEEDS="+seeds, fmt.Sprintf("KGO_TEST_RF=%d", *kgoBrokers), "KGO_TEST_RECORDS="+records, "KGO_LOG_LEVEL=none")
 	cmd.Stdout, cmd.Stderr = &printed, &printed
 	err := cmd.Run()
 	out := printed.String()
@@ -44,6 +48,15 @@ func TestFranzGoSuite(t *testing.T) {
 	if err != nil || len(passed) < 100 {
 		t.Errorf("franz-go's tests: %v, %d pass\n%s", err, len(passed), failures(out))
 	}
+}
+
+func kgoSeeds(t *testing.T) string {
+	if *kgoBrokers == 1 {
+		return startBroker(t).addr
+	}
+	c := testenv.StartCluster(t, testenv.StartZooKeeper(t).Addr+"/sluice", testenv.ClusterConfig{Nodes: *kgoBrokers,
+		Properties: map[string]string{"group.consumer.heartbeat.interval.ms": consumerHeartbeat}})
+	return strings.Join(c.Addrs(), ",")
 }
 
 // failures picks the messages of failed tests from the output of verbose ones.

@@ -128,6 +128,31 @@ func TestKafkaGroupProtocols(t *testing.T) {
 	}
 }
 
+// TestKafkaGroupChangesItsProtocol has Java consumers of both protocols in one
+// group, which changes with those who come and go.
+func TestKafkaGroupChangesItsProtocol(t *testing.T) {
+	b := startBroker(t)
+	coversIfOffered(t, b, []kmsg.Key{kmsg.ConsumerGroupHeartbeat, kmsg.ConsumerGroupDescribe}, "changing-protocol")
+	const topic, group = "changing", "changers"
+	makeTopic(t, b, topic, 4)
+	old := startVerifiable(t, b, topic, group, []string{"--session-timeout", "6000"})
+	eventually(t, "all partitions at the first", func() bool { return old.assigned() == 4 })
+	young := startVerifiable(t, b, topic, group, []string{"--group-protocol", "consumer"})
+	eventually(t, "two partitions each", func() bool { return old.assigned() == 2 && young.assigned() == 2 })
+	want := numbered("both", 200)
+	produceSpread(t, b, topic, want)
+	eventually(t, "all records at the two", func() bool { return len(old.values())+len(young.values()) >= len(want) })
+	checkSame(t, "consumers of both protocols", append(old.values(), young.values()...), want)
+	young.leave(t)
+	eventually(t, "all partitions at the first again", func() bool { return old.assigned() == 4 })
+	had := len(old.values())
+	more := numbered("one", 100)
+	produceSpread(t, b, topic, more)
+	eventually(t, "all records at the first", func() bool { return len(old.values()) >= had+len(more) })
+	checkSame(t, "the consumer that stayed", old.values()[had:], more)
+	old.leave(t)
+}
+
 func shareAndHandOver(t *testing.T, b *broker, name string, args []string) {
 	topic, group := "shared-"+name, "sharers-"+name
 	makeTopic(t, b, topic, 4)

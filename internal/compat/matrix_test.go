@@ -61,6 +61,7 @@ func exercises() []exercise {
 		{"reset", "kafka-consumer-groups", kafka, "reset: to-earliest, to-latest, to-offset, shift-by, to-datetime, by-duration, to-current, from-file; dry run, export"},
 		{"consumer-protocol", "Java consumers, group.protocol=consumer", kafka, "two verifiable consumers share a topic and hand over; kafka-groups; kafka-consumer-groups describes and resets"},
 		{"classic-protocol", "Java consumers, group.protocol=classic", kafka, "two verifiable consumers share a topic and hand over, eager and cooperative"},
+		{"changing-protocol", "Java consumers, both protocols", kafka, "a classic group is taken over by a member of the consumer protocol, shared, and given back"},
 		{"get-offsets", "kafka-get-offsets", kafka, "earliest, latest, max-timestamp, a timestamp"},
 		{"delete-records", "kafka-delete-records", kafka, "delete up to an offset and up to the end"},
 		{"log-dirs", "kafka-log-dirs", kafka, "describe"},

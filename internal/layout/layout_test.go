@@ -62,10 +62,12 @@ var mayImport = map[string][]string{
 	"examples/quickstart/demo": {"..."},
 	"examples/quickstart":      {}, // tests of the example
 	"examples/clickhouse":      {},
+	"examples/cluster":         {},
 	"deploy":                   {},
 
 	"internal/admin":            {},
 	"internal/compat":           {},
+	"internal/faults":           {},
 	"internal/layout":           {},
 	"internal/testenv":          {},
 	"internal/testenv/fetch":    {"internal/testenv"},

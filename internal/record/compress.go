@@ -27,6 +27,16 @@ type CompressorConfig struct {
 	ZstdLevel int
 }
 
+// KafkaLevels are the levels that Kafka's settings mean: gzip's -1 is the codec's
+// own, lz4's 9, the default, the fast mode, and zstd's go down below zero.
+func KafkaLevels(gzip, lz4, zstd int) CompressorConfig {
+	c := CompressorConfig{GzipLevel: max(gzip, 0), LZ4Level: min(lz4, 9), ZstdLevel: max(zstd, 1)}
+	if lz4 == 9 {
+		c.LZ4Level = 0
+	}
+	return c
+}
+
 // Compressor compresses the records of batches. It keeps its codecs' state, so
 // that reuse costs no allocation. Not safe for concurrent use.
 type Compressor struct {

@@ -10,7 +10,6 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
-	"github.com/pierrec/lz4/v4"
 )
 
 const (
@@ -20,6 +19,9 @@ const (
 	// bufferRetainBytesMax is the largest output buffer that is kept for the
 	// next batch; a larger one is a rare batch's and is given back.
 	bufferRetainBytesMax = 4 << 20
+	// zstdMemoryMin lets a decoder have the windows that encoders use, of up to
+	// 8 MiB, whatever the limit on what comes out.
+	zstdMemoryMin = 8 << 20
 )
 
 // ErrTooLarge says that a batch expands to more than the decompressor's limit.
@@ -38,7 +40,6 @@ type Decompressor struct {
 	out        []byte
 	src        bytes.Reader
 	gzip       *gzip.Reader
-	lz4        *lz4.Reader
 	zstd       *zstd.Decoder
 }
 
@@ -49,6 +50,17 @@ func NewDecompressor(limitBytes int) *Decompressor {
 		limitBytes = DecompressedBytesMax
 	}
 	return &Decompressor{limitBytes: limitBytes}
+}
+
+// SetLimit changes the limit for the calls that follow; 0 takes DecompressedBytesMax,
+// which the limit is never above.
+func (d *Decompressor) SetLimit(bytes int) {
+	if bytes <= 0 || bytes > DecompressedBytesMax {
+		bytes = DecompressedBytesMax
+	}
+	if bytes != d.limitBytes {
+		d.limitBytes, d.zstd = bytes, nil // which has the limit built in
+	}
 }
 
 // Decompress expands src. The result is valid until the next call and aliases
@@ -97,16 +109,6 @@ func (d *Decompressor) expandGzip(src []byte) ([]byte, error) {
 	return d.readAll(d.gzip)
 }
 
-func (d *Decompressor) expandLZ4(src []byte) ([]byte, error) {
-	d.src.Reset(src)
-	if d.lz4 == nil {
-		d.lz4 = lz4.NewReader(&d.src)
-	} else {
-		d.lz4.Reset(&d.src)
-	}
-	return d.readAll(d.lz4)
-}
-
 // readAll reads r to its end into the kept buffer, within the limit.
 func (d *Decompressor) readAll(r io.Reader) ([]byte, error) {
 	out := d.out[:0]
@@ -133,7 +135,7 @@ func (d *Decompressor) expandZstd(src []byte) ([]byte, error) {
 		// One goroutine less per decoder, and a bound that is checked before
 		// a frame's declared size is allocated.
 		z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1),
-			zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(uint64(d.limitBytes)))
+			zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(uint64(max(d.limitBytes, zstdMemoryMin))))
 		if err != nil {
 			return nil, err
 		}
@@ -142,6 +144,9 @@ func (d *Decompressor) expandZstd(src []byte) ([]byte, error) {
 	out, err := d.zstd.DecodeAll(src, d.out[:0])
 	if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) {
 		return nil, fmt.Errorf("%w: %w", ErrTooLarge, err)
+	}
+	if err == nil && len(out) > d.limitBytes {
+		return nil, ErrTooLarge
 	}
 	return out, err
 }

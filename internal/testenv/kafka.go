@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -155,35 +156,54 @@ func startKafka(ctx context.Context, parts, dir, dirRemoved string, cfg KafkaCon
 		return nil, fmt.Errorf("format Kafka's storage: %w\n%s", err, out)
 	}
 	s := &KafkaServer{Addr: fmt.Sprintf("127.0.0.1:%d", port), dir: dir}
-	s.command = Command{
-		Name: "kafka",
-		Path: "java",
-		Args: append(cfg.javaArgs(), "-Djava.awt.headless=true",
-			"-Dlog4j2.configurationFile="+filepath.Join(parts, "kafka/server-log4j2.properties"),
-			"-cp", filepath.Join(parts, "jars", "*"), "kafka.Kafka", properties),
-		Dir:        dir,
-		dirRemoved: dirRemoved,
-		Ready:      func(ctx context.Context) error { return PingKafka(ctx, s.Addr) },
-	}
+	s.command = kafkaCommand("kafka", parts, properties, dir, s.Addr, cfg)
+	s.command.dirRemoved = dirRemoved
 	if s.Process, err = launch(ctx, s.command, dir); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
+func kafkaCommand(name, parts, properties, dir, addr string, cfg KafkaConfig) Command {
+	return Command{
+		Name: name,
+		Path: "java",
+		Args: append(cfg.javaArgs(), "-Djava.awt.headless=true",
+			"-Dlog4j2.configurationFile="+filepath.Join(parts, "kafka/server-log4j2.properties"),
+			"-cp", filepath.Join(parts, "jars", "*"), "kafka.Kafka", properties),
+		Dir:   dir,
+		Ready: func(ctx context.Context) error { return PingKafka(ctx, addr) },
+	}
+}
+
 func serverProperties(dir string, port, controllerPort int, cfg KafkaConfig) []byte {
-	properties := map[string]string{
-		"process.roles":                       "broker,controller",
+	listeners := fmt.Sprintf("PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", port, controllerPort)
+	properties := kafkaDefaults(map[string]string{
 		"node.id":                             "1",
 		"controller.quorum.bootstrap.servers": fmt.Sprintf("127.0.0.1:%d", controllerPort),
-		"listeners":                           fmt.Sprintf("PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", port, controllerPort),
-		"advertised.listeners":                fmt.Sprintf("PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", port, controllerPort),
-		"inter.broker.listener.name":          "PLAINTEXT",
-		"controller.listener.names":           "CONTROLLER",
-		"listener.security.protocol.map":      "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+		"listeners":                           listeners,
+		"advertised.listeners":                listeners,
 		"log.dirs":                            filepath.Join(dir, "data"),
+		"offsets.topic.replication.factor":    "1",
+	})
+	for k, v := range cfg.Properties {
+		properties[k] = v
+	}
+	var b strings.Builder
+	for k, v := range properties {
+		fmt.Fprintf(&b, "%s=%s\n", k, v)
+	}
+	return []byte(b.String())
+}
 
-		"offsets.topic.replication.factor":                 "1",
+// kafkaDefaults adds to a node's properties those that all tests share.
+func kafkaDefaults(node map[string]string) map[string]string {
+	shared := map[string]string{
+		"process.roles":                  "broker,controller",
+		"inter.broker.listener.name":     "PLAINTEXT",
+		"controller.listener.names":      "CONTROLLER",
+		"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+
 		"offsets.topic.num.partitions":                     "4", // fewer files, faster start
 		"transaction.state.log.replication.factor":         "1",
 		"transaction.state.log.min.isr":                    "1",
@@ -195,14 +215,8 @@ func serverProperties(dir string, port, controllerPort int, cfg KafkaConfig) []b
 		"broker.session.timeout.ms":    "3000",
 		"broker.heartbeat.interval.ms": "500",
 	}
-	for k, v := range cfg.Properties {
-		properties[k] = v
-	}
-	var b strings.Builder
-	for k, v := range properties {
-		fmt.Fprintf(&b, "%s=%s\n", k, v)
-	}
-	return []byte(b.String())
+	maps.Copy(shared, node)
+	return shared
 }
 
 // Restart starts a server that was stopped or killed again, on the same port

@@ -37,9 +37,29 @@ type Config struct {
 	// [group.consumer.assignment.interval.ms, 1000]: many members that come together are so
 	// assigned together. Below zero there is no such time.
 	ConsumerAssignmentInterval time.Duration
+	// ConsumerMigration says which groups with members may change their protocol
+	// [group.consumer.migration.policy, bidirectional].
+	ConsumerMigration MigrationPolicy
 	// LoadsMax is how many partitions are replayed at a time; 4 by default.
 	LoadsMax int
 }
+
+// MigrationPolicy says which groups with members may change their protocol; one
+// without members always can.
+type MigrationPolicy int8
+
+const (
+	// MigrateBoth lets the first member of the consumer protocol change a group of
+	// consumers, and the last one that leaves change it back.
+	MigrateBoth MigrationPolicy = iota
+	MigrateUp
+	MigrateDown
+	// MigrateNever also keeps members of the classic protocol out of groups of the other.
+	MigrateNever
+)
+
+func (p MigrationPolicy) up() bool   { return p == MigrateBoth || p == MigrateUp }
+func (p MigrationPolicy) down() bool { return p == MigrateBoth || p == MigrateDown }
 
 func (c Config) withDefaults() Config {
 	orElse(&c.SessionTimeoutMin, 6*time.Second)

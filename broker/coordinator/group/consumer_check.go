@@ -80,7 +80,7 @@ func (mem *consumerMember) checkEpoch(epoch int32, owned partitionSet) error {
 // updated is the member with what the heartbeat says.
 func (req *ConsumerHeartbeat) updated(mem *consumerMember) *consumerMember {
 	next := *mem
-	next.known = true
+	next.known, next.classic = true, nil
 	next.clientID, next.clientHost = req.ClientID, req.ClientHost
 	override(&next.instanceID, req.InstanceID)
 	override(&next.rackID, req.RackID)

@@ -160,9 +160,41 @@ func (e memberEntry) record() coordinator.Record {
 	b = appendCompact(b, v.regex)
 	b = binary.BigEndian.AppendUint32(b, uint32(millisOrNone(v.rebalanceTimeout)))
 	b = appendNullable(b, v.assignor)
-	// Tag 0 is what a member of the classic protocol says; it is not null by default.
-	r.Value = append(b, 1, 0, 1, 0)
+	r.Value = appendClassic(b, v.classic)
 	return r
+}
+
+// appendClassic writes tag 0, which is what a member of the classic protocol says: one byte that
+// tells whether there is anything, and that.
+func appendClassic(b []byte, c *classicSide) []byte {
+	tag := []byte{0}
+	if c != nil {
+		tag = []byte{1}
+		tag = binary.BigEndian.AppendUint32(tag, uint32(millisOrNone(c.sessionTimeout)))
+		tag = binary.AppendUvarint(tag, uint64(len(c.protocols))+1)
+		for _, p := range c.protocols {
+			tag = appendCompact(tag, p.Name)
+			tag = appendCompact(tag, string(p.Metadata))
+			tag = append(tag, 0)
+		}
+		tag = append(tag, 0)
+	}
+	b = append(b, 1, 0)
+	b = binary.AppendUvarint(b, uint64(len(tag)))
+	return append(b, tag...)
+}
+
+func readClassic(r *wireReader) *classicSide {
+	if r.int8() != 1 {
+		return nil
+	}
+	c := &classicSide{sessionTimeout: time.Duration(r.int32()) * time.Millisecond}
+	for range r.count() {
+		c.protocols = append(c.protocols, Protocol{Name: r.compact(), Metadata: []byte(r.compact())})
+		r.tags(nil)
+	}
+	r.tags(nil)
+	return c
 }
 
 func millisOrNone(d time.Duration) int32 {
@@ -313,7 +345,11 @@ func readMember(r *wireReader) (v consumerMember) {
 		v.rebalanceTimeout = -1
 	}
 	v.assignor = r.compact()
-	r.tags(nil)
+	r.tags(func(tag uint64, t *wireReader) {
+		if tag == 0 {
+			v.classic = readClassic(t)
+		}
+	})
 	return v
 }
 

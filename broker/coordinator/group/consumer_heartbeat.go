@@ -27,6 +27,7 @@ type heartbeatPlan struct {
 	bumped   bool // the group has a new epoch
 	clock    rebalanceClock
 	resolved bool // all regular expressions were looked at
+	upgraded bool // the group was one of the classic protocol with members
 }
 
 func (m *machine) consumerHeartbeat(
@@ -52,6 +53,9 @@ func (m *machine) consumerHeartbeat(
 	if plan.assigned {
 		resp.Assignment = plan.member.assigned.set().topicPartitions()
 	}
+	if plan.upgraded {
+		m.releaseWaiting(in, m.groups[req.Group])
+	}
 	m.storeConsumer(in, req.Group, plan.entries, func() { m.afterHeartbeat(now, req.Group, plan) }, func(err error) {
 		if err != nil {
 			resp = ConsumerHeartbeatResponse{Err: err}
@@ -73,6 +77,11 @@ func (m *machine) afterHeartbeat(now time.Time, group string, plan *heartbeatPla
 		m.log.Info("consumer group has a new epoch", "group", group, "epoch", c.epoch, "members", len(c.members))
 	}
 	m.setConsumerSession(now, g, plan.member.id)
+	if plan.upgraded {
+		for id := range c.members {
+			m.setConsumerSession(now, g, id)
+		}
+	}
 	switch plan.clock {
 	case startClock:
 		m.setRebalanceTimeout(now, g, plan.member)
@@ -86,25 +95,15 @@ func (m *machine) planHeartbeat(req ConsumerHeartbeat, now time.Time) (*heartbea
 	if m.topics() == nil { // what it does not know it must not take away
 		return nil, ErrUnavailable
 	}
-	c, classic, err := m.consumerGroupFor(req)
+	c, before, err := m.consumerGroupFor(req)
 	if err != nil {
 		return nil, err
 	}
-	owned := partitionSetOf(req.Owned)
-	before, replaced, err := c.admit(req, owned)
+	d, err := m.draftHeartbeat(c, req, now)
 	if err != nil {
 		return nil, err
 	}
-	if replaced == "" && c.members[req.MemberID] == nil && len(c.members) >= m.cfg.ConsumerMembersMax {
-		return nil, ErrGroupFull
-	}
-	d := &heartbeatDraft{
-		cfg: m.cfg, now: now, req: req, owned: owned, before: before,
-		view: view{consumerGroup: c, image: m.topics(), changed: req.updated(before), removed: replaced},
-	}
-	if classic != nil && classic.persisted {
-		d.add(classicEntry{classic.id})
-	}
+	d.plan.entries, d.plan.upgraded = before, len(c.members) > 0 && len(before) > 0
 	if err := d.checkRegex(); err != nil {
 		return nil, err
 	}
@@ -113,23 +112,38 @@ func (m *machine) planHeartbeat(req ConsumerHeartbeat, now time.Time) (*heartbea
 	return &d.plan, nil
 }
 
+func (m *machine) draftHeartbeat(c *consumerGroup, req ConsumerHeartbeat, now time.Time) (*heartbeatDraft, error) {
+	owned := partitionSetOf(req.Owned)
+	before, replaced, err := c.admit(req, owned)
+	if err != nil {
+		return nil, err
+	}
+	if replaced == "" && c.members[req.MemberID] == nil && len(c.members) >= m.cfg.ConsumerMembersMax {
+		return nil, ErrGroupFull
+	}
+	return &heartbeatDraft{
+		cfg: m.cfg, now: now, req: req, owned: owned, before: before,
+		view: view{consumerGroup: c, image: m.topics(), changed: req.updated(before), removed: replaced},
+	}, nil
+}
+
 // consumerGroupFor finds the group of a heartbeat. A join makes it, also out of a group of the
-// classic protocol that has no members (KIP-848, "Group Migration", of which only this is done: a
-// group with members keeps its protocol).
-func (m *machine) consumerGroupFor(req ConsumerHeartbeat) (c *consumerGroup, classic *group, err error) {
+// classic protocol, whose end, and what is taken over of it, is in the entries (KIP-848, "Group Migration").
+func (m *machine) consumerGroupFor(req ConsumerHeartbeat) (c *consumerGroup, before []consumerEntry, err error) {
 	g := m.groups[req.Group]
 	switch {
 	case g != nil && g.state == dead:
 		return nil, nil, ErrUnavailable
 	case g != nil && g.consumer != nil:
 		return g.consumer, nil, nil
-	case g != nil && g.state != empty:
-		return nil, nil, fmt.Errorf("%w: group %s has members of the classic protocol; it can change to the consumer protocol when they have left",
-			ErrGroupNotFound, req.Group)
 	case req.Epoch != joinEpoch:
 		return nil, nil, ErrGroupNotFound
+	case g != nil && g.state != empty:
+		return m.upgraded(g)
+	case g != nil && g.persisted:
+		before = []consumerEntry{classicEntry{g.id}}
 	}
-	return newConsumerGroup(), g, nil
+	return newConsumerGroup(), before, nil
 }
 
 // admit finds the member that a heartbeat is from, or makes it. A static member that comes back
@@ -161,7 +175,7 @@ func (c *consumerGroup) admitStatic(req ConsumerHeartbeat, owned partitionSet) (
 		return nil, "", ErrFencedInstance
 	case req.Epoch != joinEpoch:
 		return nil, "", fmt.Errorf("%w: it has left, and is to join again", ErrFencedMemberEpoch)
-	case holder.epoch != leaveStaticEpoch:
+	case holder.epoch != leaveStaticEpoch && holder.classic == nil: // which does not leave when it stops
 		return nil, "", fmt.Errorf("%w: instance %s is member %s", ErrUnreleasedInstance, *req.InstanceID, holder.id)
 	}
 	return holder.renamed(req.MemberID), holder.id, nil
@@ -315,7 +329,7 @@ func (d *heartbeatDraft) reconcile() {
 	if !next.sameAssignment(d.changed) {
 		d.add(currentEntry{entryOf[consumerMember]{d.req.Group, next.id, next}})
 		d.plan.clock = stopClock
-		if next.state == revoking {
+		if next.state == revoking && next.classic == nil {
 			d.plan.clock = startClock
 		}
 	}

@@ -14,24 +14,23 @@ func (m *machine) consumerLeave(in step, req ConsumerHeartbeat, answer func(Cons
 		return
 	}
 	resp := ConsumerHeartbeatResponse{MemberID: mem.id, Epoch: req.Epoch}
-	var entries []consumerEntry
-	if req.Epoch == leaveStaticEpoch {
-		entries = []consumerEntry{goneForAWhile(g.id, mem)}
-	} else {
-		entries = g.consumer.withoutMembers(g.id, m.topics(), mem.id)
-	}
 	m.log.Info("member left a consumer group", "group", g.id, "member", mem.id, "epoch", req.Epoch)
-	c := g.consumer
-	m.storeConsumer(in, g.id, entries, func() {
-		if clocks := c.clocks[mem.id]; clocks != nil {
-			m.timers.Stop(&clocks.rebalance)
-		}
-	}, func(err error) {
+	stored := func(err error) {
 		if err != nil {
 			resp = ConsumerHeartbeatResponse{Err: err}
 		}
 		answer(resp)
-	})
+	}
+	if req.Epoch != leaveStaticEpoch {
+		m.removeFromConsumer(in, g, []string{mem.id}, stored)
+		return
+	}
+	c := g.consumer
+	m.storeConsumer(in, g.id, []consumerEntry{goneForAWhile(g.id, mem)}, func() {
+		if clocks := c.clocks[mem.id]; clocks != nil {
+			m.timers.Stop(&clocks.rebalance)
+		}
+	}, stored)
 }
 
 func (m *machine) leavingMember(req ConsumerHeartbeat) (*group, *consumerMember, error) {

@@ -18,6 +18,10 @@ func (c *consumerGroup) checkCommit(req CommitRequest) error {
 	switch {
 	case mem == nil:
 		return ErrUnknownMember
+	case mem.classic != nil && req.Generation != mem.epoch:
+		return ErrIllegalGeneration
+	case mem.classic != nil:
+		return nil
 	case !req.ByEpoch:
 		return ErrUnsupportedVersion
 	case req.Generation == mem.epoch:
@@ -61,7 +65,7 @@ func (m *machine) consumerLoaded(now time.Time, g *group) {
 			continue
 		}
 		m.setConsumerSession(now, g, id)
-		if mem.state == revoking && mem.epoch >= joinEpoch {
+		if mem.state == revoking && mem.epoch >= joinEpoch && mem.classic == nil {
 			m.setRebalanceTimeout(now, g, mem)
 		}
 	}
@@ -71,11 +75,11 @@ func (m *machine) consumerLoaded(now time.Time, g *group) {
 // has no members any more: the group changes its protocol. With members it does not.
 func (m *machine) becomeClassic(in step, g *group, req *JoinRequest) error {
 	switch {
-	case req.MemberID != "":
-		return ErrUnknownMember
-	case len(g.consumer.members) > 0:
+	case len(g.consumer.members) > 0: // and the policy does not let them mix
 		return fmt.Errorf("%w: group %s has members of the consumer protocol; it can change to the classic one when they have left",
 			ErrInconsistentProtocol, g.id)
+	case req.MemberID != "":
+		return ErrUnknownMember
 	}
 	m.log.Info("a consumer group changes to the classic protocol", "group", g.id)
 	in.out.Write(coordinator.Write{Records: g.tombstones(), Done: func(err error, _ time.Time, _ *coordinator.Actions) {
@@ -104,7 +108,7 @@ func (m *machine) describeConsumer(id string, in step, answer func(ConsumerDescr
 		mem := c.members[memberID]
 		d.Members = append(d.Members, ConsumerMemberDescription{
 			ID: mem.id, InstanceID: mem.instanceID, RackID: mem.rackID, ClientID: mem.clientID, ClientHost: mem.clientHost,
-			Epoch: mem.epoch, Topics: mem.topics, Regex: mem.regex,
+			Epoch: mem.epoch, Classic: mem.classic != nil, Topics: mem.topics, Regex: mem.regex,
 			Assignment: mem.held().set().topicPartitions(), Target: c.target[memberID].topicPartitions(),
 		})
 	}

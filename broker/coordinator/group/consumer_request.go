@@ -48,8 +48,10 @@ type ConsumerHeartbeatResponse struct {
 type ConsumerMemberDescription struct {
 	ID, InstanceID, RackID, ClientID, ClientHost string
 	Epoch                                        int32
-	Topics                                       []string
-	Regex                                        string
+	// Classic says that the member uses the classic protocol.
+	Classic bool
+	Topics  []string
+	Regex   string
 	// Assignment is what the member has, with what it has not yet given up.
 	Assignment, Target []TopicPartitions
 }

@@ -52,12 +52,28 @@ type consumerMember struct {
 	rebalanceTimeout time.Duration
 	assignor         string // that it would like; empty: any
 
+	// classic is what a member has said that uses the classic protocol; nil for the others.
+	classic *classicSide
+
 	// known: its own record was seen, not only one of its assignment, as compaction may leave it.
 	known bool
 
 	epoch, previousEpoch int32
 	state                memberState
 	assigned, revoking   heldPartitions
+}
+
+// classicSide is what a member of the classic protocol says when it joins. Immutable.
+type classicSide struct {
+	sessionTimeout time.Duration
+	protocols      []Protocol
+}
+
+func (c *classicSide) equal(other *classicSide) bool {
+	if c == nil || other == nil {
+		return c == other
+	}
+	return c.sessionTimeout == other.sessionTimeout && slices.EqualFunc(c.protocols, other.protocols, Protocol.equal)
 }
 
 // resolvedRegex is what a regular expression matched. Immutable.
@@ -97,6 +113,9 @@ type consumerGroup struct {
 // memberClocks are the timers of a member.
 type memberClocks struct {
 	session, rebalance coordinator.Timer
+	// join and sync are those of a member of the classic protocol: when it was asked
+	// to rejoin, and when it has rejoined.
+	join, sync coordinator.Timer
 }
 
 // emptyEpoch is a new group's, as in Kafka: its first member makes it 2.
@@ -306,7 +325,7 @@ func (mem *consumerMember) sameMetadata(other *consumerMember) bool {
 	return mem.instanceID == other.instanceID && mem.rackID == other.rackID &&
 		mem.clientID == other.clientID && mem.clientHost == other.clientHost &&
 		mem.rebalanceTimeout == other.rebalanceTimeout && mem.assignor == other.assignor &&
-		mem.sameSubscription(other)
+		mem.classic.equal(other.classic) && mem.sameSubscription(other)
 }
 
 func (mem *consumerMember) sameSubscription(other *consumerMember) bool {

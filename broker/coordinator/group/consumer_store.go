@@ -106,7 +106,7 @@ func (m *machine) applyConsumer(e consumerEntry) {
 	}
 }
 
-// becomeConsumer makes a group without members one of the consumer protocol. Its offsets stay.
+// becomeConsumer makes a group one of the consumer protocol. Its offsets stay.
 func (m *machine) becomeConsumer(g *group) {
 	m.forgetClassic(g)
 	g.consumer = newConsumerGroup()
@@ -127,8 +127,14 @@ func (m *machine) forgetClassic(g *group) {
 	for id := range g.pendingJoin {
 		m.forgetPending(g, id)
 	}
+	for _, mem := range g.members {
+		m.timers.Stop(&mem.session)
+	}
 	fresh := newGroup(g.id, g.since)
-	fresh.offsets, fresh.state = g.offsets, g.state
+	fresh.offsets = g.offsets
+	if g.state == dead {
+		fresh.state = dead
+	}
 	*g = *fresh
 }
 
@@ -136,6 +142,8 @@ func (m *machine) stopClocks(c *consumerGroup, id string) {
 	if clocks := c.clocks[id]; clocks != nil {
 		m.timers.Stop(&clocks.session)
 		m.timers.Stop(&clocks.rebalance)
+		m.timers.Stop(&clocks.join)
+		m.timers.Stop(&clocks.sync)
 		delete(c.clocks, id)
 	}
 }
@@ -151,7 +159,11 @@ func (c *consumerGroup) clocksOf(id string) *memberClocks {
 
 // setConsumerSession begins a member's session anew.
 func (m *machine) setConsumerSession(now time.Time, g *group, id string) {
-	m.setTimer(&g.consumer.clocksOf(id).session, now.Add(m.cfg.ConsumerSessionTimeout), func(in step) {
+	timeout := m.cfg.ConsumerSessionTimeout
+	if mem := g.consumer.members[id]; mem != nil && mem.classic != nil {
+		timeout = mem.classic.sessionTimeout
+	}
+	m.setTimer(&g.consumer.clocksOf(id).session, now.Add(timeout), func(in step) {
 		m.fence(in, g, id, "its session timed out")
 	})
 }
@@ -176,7 +188,7 @@ func (m *machine) fence(in step, g *group, id, reason string) {
 		return
 	}
 	m.log.Info("member of a consumer group failed", "group", g.id, "member", id, "reason", reason)
-	m.storeConsumer(in, g.id, c.withoutMembers(g.id, m.topics(), id), func() {}, func(err error) {})
+	m.removeFromConsumer(in, g, []string{id}, func(error) {})
 	// As long as that is not in the log, the timer is what is left of it.
 	m.setTimer(&c.clocksOf(id).session, in.now.Add(fenceRetryInterval), func(in step) { m.fence(in, g, id, reason) })
 }

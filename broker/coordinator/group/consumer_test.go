@@ -482,10 +482,10 @@ func TestConsumerSurvivesAFailover(t *testing.T) {
 	b.wantHas("t[0 1 2 3 4 5]")
 }
 
-// What one group is, and which requests it takes, follows from who came first; one without members
-// can change.
+// Where the policy does not let protocols mix, what a group is, and which requests it takes, follows
+// from who came first; one without members can change.
 func TestGroupsChangeTheirProtocol(t *testing.T) {
-	f := newConsumerFixture(t, Config{InitialRebalanceDelay: time.Second})
+	f := newConsumerFixture(t, Config{InitialRebalanceDelay: time.Second, ConsumerMigration: MigrateNever})
 	ids, gen := f.stableGroup(joinRequest("g"), 1)
 	f.commit(oneCommit("g", ids[0], gen, 7)).get()
 	a := f.consumer("a", "t")

@@ -119,7 +119,7 @@ func (c *Coordinator) shardOf(partition int32) *shard {
 	defer c.mu.Unlock()
 	s := c.shards[partition]
 	if s == nil {
-		log := c.log.With("partition", partition)
+		log := c.log.With("topic", cluster.OffsetsTopic, "partition", partition)
 		newMachine := func() *machine { return newMachine(log, c.cfg, c.metrics, c.newID, c.image.Load) }
 		s = coordinator.NewShard(log, c.clock, newMachine, coordinator.Config{})
 		c.shards[partition] = s

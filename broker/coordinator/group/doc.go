@@ -38,10 +38,13 @@
 // them; the answer waits until the high watermark has passed everything that it depends on.
 // ListGroups alone may show a state a moment before that.
 //
-// Two things are less than in Kafka. A group with members keeps its protocol: a member of the other
-// one is refused (GROUP_ID_NOT_FOUND or INCONSISTENT_GROUP_PROTOCOL, with a message), as Kafka does
-// with group.consumer.migration.policy=disabled; one without members changes with whoever comes.
-// And the hash of the subscribed topics leaves the replicas' racks out, which no assignor looks at.
+// A group with members changes its protocol as Config.ConsumerMigration allows (migration.go). Members
+// of the classic protocol in a group of the consumer protocol are answered out of its state
+// (mixed.go): a join is a heartbeat that says everything, a sync tells what the member may have, a
+// heartbeat asks it to rejoin when there is a step to take. One without members changes with whoever comes.
+//
+// One thing is less than in Kafka: the hash of the subscribed topics leaves the replicas' racks out,
+// which no assignor looks at.
 //
 // # On disk
 //

@@ -14,6 +14,10 @@ func joinRefused(memberID string, err error) JoinResponse {
 
 func (m *machine) join(req JoinRequest, now time.Time, out *coordinator.Actions, answer func(JoinResponse)) {
 	in := step{now, out}
+	if g := m.groups[req.Group]; g.mixes(m.cfg.ConsumerMigration) {
+		m.joinConsumer(in, g, req, answer)
+		return
+	}
 	g, err := m.admit(in, &req)
 	if err != nil {
 		out.Reply(func() { answer(joinRefused(req.MemberID, err)) })

@@ -14,6 +14,9 @@ func (m *machine) heartbeat(req HeartbeatRequest, now time.Time, out *coordinato
 	if g.state == dead {
 		return ErrUnavailable
 	}
+	if g.mixes(m.cfg.ConsumerMigration) {
+		return m.heartbeatConsumer(step{now, out}, g, req)
+	}
 	if err := g.check(req.MemberID, req.InstanceID); err != nil {
 		return err
 	}
@@ -36,6 +39,10 @@ func (m *machine) leave(req LeaveRequest, now time.Time, out *coordinator.Action
 			err = ErrUnavailable
 		}
 		out.Reply(func() { answer(LeaveResponse{Err: err}) })
+		return
+	}
+	if g.mixes(m.cfg.ConsumerMigration) {
+		m.leaveConsumer(in, g, req, answer)
 		return
 	}
 	resp := LeaveResponse{Members: make([]error, len(req.Members))}

@@ -1,12 +1,19 @@
 package group
 
-import "time"
+import (
+	"bytes"
+	"time"
+)
 
 // Protocol is one way of assigning partitions that a member offers, with what it says to the
 // leader.
 type Protocol struct {
 	Name     string
 	Metadata []byte
+}
+
+func (p Protocol) equal(other Protocol) bool {
+	return p.Name == other.Name && bytes.Equal(p.Metadata, other.Metadata)
 }
 
 // JoinRequest is a member that wants into a group's next generation.

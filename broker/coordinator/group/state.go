@@ -1,7 +1,6 @@
 package group
 
 import (
-	"bytes"
 	"slices"
 	"time"
 
@@ -324,9 +323,7 @@ func (mem *member) metadata(protocol string) []byte {
 
 // matches says whether the member offers exactly these protocols.
 func (mem *member) matches(protocols []Protocol) bool {
-	return slices.EqualFunc(mem.protocols, protocols, func(a, b Protocol) bool {
-		return a.Name == b.Name && bytes.Equal(a.Metadata, b.Metadata)
-	})
+	return slices.EqualFunc(mem.protocols, protocols, Protocol.equal)
 }
 
 // answerJoin answers a join that waits; false if none does.

@@ -10,6 +10,10 @@ import (
 
 func (m *machine) sync(req SyncRequest, now time.Time, out *coordinator.Actions, answer func(SyncResponse)) {
 	in := step{now, out}
+	if g := m.groups[req.Group]; g.mixes(m.cfg.ConsumerMigration) {
+		m.syncConsumer(in, g, req, answer)
+		return
+	}
 	g, err := m.checkSync(req)
 	if err != nil {
 		out.Reply(func() { answer(SyncResponse{Err: err}) })

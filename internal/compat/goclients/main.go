@@ -1,15 +1,18 @@
 // Command goclients does with a broker what users of two Go clients do:
 //
 //	goclients CLIENT ADDR PART
+//	goclients restarts ADDR,ADDR,... TOPIC
 //
 // CLIENT is sarama or kafka-go. Its last line says "passed PART"; otherwise it
-// says what was wrong and ends with status 1.
+// says what was wrong and ends with status 1. The second form goes on while
+// brokers restart, until its standard input ends.
 package main
 
 import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -24,6 +27,13 @@ func main() {
 	if len(os.Args) != 4 {
 		fmt.Fprintln(os.Stderr, "usage: goclients CLIENT ADDR PART")
 		os.Exit(2)
+	}
+	if os.Args[1] == "restarts" {
+		if err := saramaRestarts(strings.Split(os.Args[2], ","), os.Args[3]); err != nil {
+			fmt.Println("error", err)
+			os.Exit(1)
+		}
+		return
 	}
 	clients := map[string]map[string]part{"sarama": saramaParts(), "kafka-go": kafkaGoParts()}
 	run, ok := clients[os.Args[1]][os.Args[3]]

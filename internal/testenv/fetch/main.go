@@ -2,6 +2,7 @@
 // says which cannot be had and why.
 //
 //	fetch                 fetch all; exit status 1 if one cannot be had
+//	fetch -only NAME      fetch one
 //	fetch -skipped FILE   print the closing line of a test run from its notes
 package main
 
@@ -11,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"time"
 
 	"github.com/sluice-io/sluice/internal/testenv"
@@ -18,8 +20,9 @@ import (
 
 func main() {
 	skipped := flag.String("skipped", "", "sum up this `FILE` of skipped parts")
+	only := flag.String("only", "", "fetch the part of this `NAME` alone")
 	flag.Parse()
-	run := fetchAll
+	run := func() error { return fetch(*only) }
 	if *skipped != "" {
 		run = func() error { return sumUp(*skipped) }
 	}
@@ -38,7 +41,8 @@ func sumUp(file string) error {
 	return nil
 }
 
-func fetchAll() error {
+// fetch fetches the part of that name, or all if it is empty.
+func fetch(only string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	cache, err := testenv.CacheDir()
@@ -46,8 +50,15 @@ func fetchAll() error {
 		return err
 	}
 	fmt.Println("parts of the tests, in", cache)
+	parts := testenv.Parts()
+	if only != "" {
+		parts = slices.DeleteFunc(parts, func(p testenv.Part) bool { return p.Name != only })
+	}
+	if len(parts) == 0 {
+		return fmt.Errorf("there is no part %q", only)
+	}
 	missing := 0
-	for _, p := range testenv.Parts() {
+	for _, p := range parts {
 		start := time.Now()
 		if _, err := p.Fetch(ctx); err != nil {
 			missing++
@@ -57,7 +68,7 @@ func fetchAll() error {
 		fmt.Printf("  %-16s %-16s there (%s, %.1f s)\n", p.Name, p.Version, p.From, time.Since(start).Seconds())
 	}
 	if missing > 0 {
-		return fmt.Errorf("%d of %d parts cannot be had; tests that want them are skipped", missing, len(testenv.Parts()))
+		return fmt.Errorf("%d of %d parts cannot be had; tests that want them are skipped", missing, len(parts))
 	}
 	return nil
 }

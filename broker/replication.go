@@ -1,0 +1,177 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/sluice-io/sluice/broker/cluster"
+	"github.com/sluice-io/sluice/broker/replica"
+)
+
+// alterPartitions implements the isrKeeper's question to the controller.
+func (b *Broker) alterPartitions(ctx context.Context, asked []cluster.AlterPartition) ([]cluster.AlterPartitionResult, error) {
+	id, epoch := b.member.ControllerID(), b.member.Epoch()
+	if id == b.cfg.NodeID {
+		return b.controller.AlterPartitions(ctx, id, epoch, asked), nil
+	}
+	to, err := b.controllerBroker(id)
+	if err != nil {
+		return nil, err
+	}
+	return b.peers.AlterPartitions(ctx, to, b.cfg.NodeID, epoch, asked)
+}
+
+// controllerBroker is how to reach the controller.
+func (b *Broker) controllerBroker(id int32) (cluster.Broker, error) {
+	to, live := b.metadata.Image().Broker(id)
+	if !live {
+		return to, fmt.Errorf("%w: none is known", cluster.ErrNotController)
+	}
+	return to, nil
+}
+
+// keepISR starts telling the controller who is in sync with this broker's
+// leaders, and returns what ends it.
+func (b *Broker) keepISR(ctx context.Context) (stop func()) {
+	if b.isr == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.isr.run(ctx, b.cfg.ReplicaLagMax)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// isrDue is told of a partition that has something to ask the controller for.
+func (b *Broker) isrDue(p *replica.Partition) {
+	if b.isr != nil {
+		b.isr.due(p)
+	}
+}
+
+// stopReplication ends what copies from other brokers.
+func (b *Broker) stopReplication() {
+	if b.fetchers != nil {
+		b.fetchers.stop()
+		b.peers.Close()
+	}
+}
+
+// isDisplaced is told that another process has this broker's place.
+func (b *Broker) isDisplaced(why error) {
+	b.notReady("another broker has this one's place")
+	b.displaced <- why // once
+}
+
+// reportDisk tells the controller that what this broker can serve has changed.
+func (b *Broker) reportDisk() {
+	if !b.ownRegistration() {
+		return
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), reportDiskWait)
+		defer cancel()
+		if err := cluster.ReportDisk(ctx, b.clusterStore, b.cfg.NodeID, b.member.Epoch()); err != nil {
+			b.log.Warn("the controller was not told of a disk", "error", err)
+		}
+	}()
+}
+
+// reportDiskWait bounds the wait for the store.
+const reportDiskWait = 30 * time.Second
+
+func (b *Broker) ownRegistration() bool { return b.member != nil && b.member.Epoch() != 0 }
+
+// throttles bound the copying of replicas that are named for it.
+type throttles struct{ leader, follower *replica.Throttle }
+
+func newThrottles() *throttles { return &throttles{new(replica.Throttle), new(replica.Throttle)} }
+
+const (
+	leaderThrottleProperty   = "leader.replication.throttled.rate"
+	followerThrottleProperty = "follower.replication.throttled.rate"
+)
+
+// set takes the rates of what was set while the broker runs; the first that has
+// one counts.
+func (t *throttles) set(log *slog.Logger, settings ...map[string]string) {
+	for name, throttle := range map[string]*replica.Throttle{leaderThrottleProperty: t.leader, followerThrottleProperty: t.follower} {
+		rate := int64(0)
+		for _, m := range settings {
+			value, ok := m[name]
+			if !ok {
+				continue
+			}
+			var err error
+			if rate, err = strconv.ParseInt(value, 10, 64); err != nil {
+				log.Error("a stored setting is not usable and has no effect", "property", name, "value", value, "error", err)
+				rate = 0
+			}
+			break
+		}
+		throttle.SetRate(rate)
+	}
+}
+
+// isThrottled tells whether this broker's replica is named for throttling.
+func (b *Broker) isThrottled(p *replica.Partition) bool {
+	return p.Config().ThrottledFollowers.Has(p.Index(), b.cfg.NodeID)
+}
+
+// handOver has the controller move what this broker leads to others, so that
+// they serve before this one stops.
+func (b *Broker) handOver(ctx context.Context) {
+	if !b.clustered() || b.cfg.NoControlledShutdown {
+		return
+	}
+	begun := time.Now()
+	for try := 0; ; try++ {
+		remaining, err := b.askToStop(ctx)
+		if err == nil && len(remaining) == 0 {
+			b.log.Info("what this broker led is led by others", "took", time.Since(begun).Round(time.Millisecond))
+			return
+		}
+		if err != nil {
+			b.log.Warn("the controller has not moved what this broker leads", "error", err)
+		} else {
+			b.log.Warn("no other replica is in sync for some of what this broker leads", "partitions", len(remaining), "first", remaining[0])
+		}
+		if try >= max(b.cfg.ControlledShutdownRetries, 0) {
+			return
+		}
+		pause := b.cfg.ControlledShutdownBackoff
+		if errors.Is(err, cluster.ErrNotController) {
+			pause = min(pause, notControllerPause)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// notControllerPause is the pause until a new controller is asked.
+const notControllerPause = 200 * time.Millisecond
+
+func (b *Broker) askToStop(ctx context.Context) ([]cluster.TopicPartition, error) {
+	id, epoch := b.member.ControllerID(), b.member.Epoch()
+	if id == b.cfg.NodeID {
+		return b.controller.ControlledShutdown(ctx, id, epoch)
+	}
+	to, err := b.controllerBroker(id)
+	if err != nil {
+		return nil, err
+	}
+	return b.peers.ControlledShutdown(ctx, to, b.cfg.NodeID, epoch)
+}

@@ -1,0 +1,113 @@
+package testenv
+
+import (
+	"net"
+	"sync"
+	"testing"
+)
+
+// Proxy is a way to a server that can be cut, and stalled: then connections
+// stay, and nothing comes through. Its methods may be called from any goroutine.
+type Proxy struct {
+	listener net.Listener
+	server   string
+
+	mu    sync.Mutex // guards what follows
+	cut   bool
+	stall chan struct{} // closed when data flows
+	conns map[net.Conn]bool
+}
+
+// StartProxy starts a proxy to the server at host:port; it ends with t.
+func StartProxy(t testing.TB, server string) *Proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{listener: l, server: server, stall: make(chan struct{}), conns: map[net.Conn]bool{}}
+	close(p.stall)
+	var accepting sync.WaitGroup
+	accepting.Go(p.accept)
+	t.Cleanup(func() {
+		_ = l.Close()
+		accepting.Wait()
+		p.Cut()
+		p.Flow()
+	})
+	return p
+}
+
+// Addr is what the server's clients are told, host:port.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+func (p *Proxy) accept() {
+	for {
+		a, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		b, err := net.Dial("tcp", p.server)
+		p.mu.Lock()
+		if err != nil || p.cut {
+			_ = a.Close()
+			if err == nil {
+				_ = b.Close()
+			}
+		} else {
+			p.conns[a], p.conns[b] = true, true
+			go p.copy(a, b)
+			go p.copy(b, a)
+		}
+		p.mu.Unlock()
+	}
+}
+
+func (p *Proxy) copy(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		flows := p.stall
+		p.mu.Unlock()
+		<-flows
+		if _, err := to.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// Cut ends all connections and takes no new ones.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = true
+	for c := range p.conns {
+		_ = c.Close()
+	}
+	clear(p.conns)
+}
+
+// Stall stops all data.
+func (p *Proxy) Stall() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stall = make(chan struct{})
+}
+
+// Flow lets connections and data through again.
+func (p *Proxy) Flow() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = false
+	select {
+	case <-p.stall:
+	default:
+		close(p.stall)
+	}
+}
