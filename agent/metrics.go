@@ -12,7 +12,8 @@ type collector struct {
 	agent *Agent
 
 	linesRead, bytesRead, linesAcked, bytesAcked, dropped, droppedBytes,
-	inFlight, lag, open, rotations, truncations, copies, lost, deleted, oldest, checkpoint, errors *prometheus.Desc
+	inFlight, lag, open, rotations, truncations, copies, lost, deleted, oldest, checkpoint, errors,
+	recovered, unknown, journalBytes, journalBatches *prometheus.Desc
 }
 
 func newCollector(a *Agent) *collector {
@@ -21,24 +22,28 @@ func newCollector(a *Agent) *collector {
 	}
 	const p = "pipeline"
 	return &collector{
-		agent:        a,
-		linesRead:    desc("lines_read_total", "Lines read from files.", p),
-		bytesRead:    desc("bytes_read_total", "Bytes read from files.", p),
-		linesAcked:   desc("lines_acked_total", "Lines that the brokers acknowledged.", p),
-		bytesAcked:   desc("bytes_acked_total", "Bytes, as in the files, of lines that the brokers acknowledged.", p),
-		dropped:      desc("lines_dropped_total", "Lines not sent to the topic, by reason.", p, "reason"),
-		droppedBytes: desc("bytes_dropped_total", "Bytes, as in the files, not sent to the topic, by reason.", p, "reason"),
-		inFlight:     desc("in_flight_lines", "Lines read and neither acknowledged nor dropped.", p),
-		lag:          desc("lag_bytes", "Bytes that followed files hold and that are not acknowledged.", p),
-		open:         desc("files_open", "Descriptors held of followed files.", p),
-		rotations:    desc("rotations_total", "Files renamed or removed while followed.", p),
-		truncations:  desc("truncations_total", "Files emptied or rewritten.", p),
-		copies:       desc("copies_total", "Files recognised as copies of files that were read.", p),
-		lost:         desc("truncated_bytes_total", "Estimate of the bytes that truncations destroyed unread.", p),
-		deleted:      desc("deleted_bytes", "Bytes that removed files keep on disk while they are still read.", p),
-		oldest:       desc("oldest_unacked_seconds", "Age of the oldest line that is not acknowledged.", p),
-		checkpoint:   desc("checkpoint_age_seconds", "Time since the checkpoint was last known to be up to date."),
-		errors:       desc("produce_errors_total", "Failures to produce that were not a record's own.", p),
+		agent:          a,
+		linesRead:      desc("lines_read_total", "Lines read from files.", p),
+		bytesRead:      desc("bytes_read_total", "Bytes read from files.", p),
+		linesAcked:     desc("lines_acked_total", "Lines that the brokers acknowledged.", p),
+		bytesAcked:     desc("bytes_acked_total", "Bytes, as in the files, of lines that the brokers acknowledged.", p),
+		dropped:        desc("lines_dropped_total", "Lines not sent to the topic, by reason.", p, "reason"),
+		droppedBytes:   desc("bytes_dropped_total", "Bytes, as in the files, not sent to the topic, by reason.", p, "reason"),
+		inFlight:       desc("in_flight_lines", "Lines read and neither acknowledged nor dropped.", p),
+		lag:            desc("lag_bytes", "Bytes that followed files hold and that are not acknowledged.", p),
+		open:           desc("files_open", "Descriptors held of followed files.", p),
+		rotations:      desc("rotations_total", "Files renamed or removed while followed.", p),
+		truncations:    desc("truncations_total", "Files emptied or rewritten.", p),
+		copies:         desc("copies_total", "Files recognised as copies of files that were read.", p),
+		lost:           desc("truncated_bytes_total", "Estimate of the bytes that truncations destroyed unread.", p),
+		deleted:        desc("deleted_bytes", "Bytes that removed files keep on disk while they are still read.", p),
+		oldest:         desc("oldest_unacked_seconds", "Age of the oldest line that is not acknowledged.", p),
+		checkpoint:     desc("checkpoint_age_seconds", "Time since the checkpoint was last known to be up to date."),
+		recovered:      desc("recovered_lines_total", "Lines that the journal held unsettled when the agent started; they count as read.", p),
+		unknown:        desc("unknown_lines_total", "Lines of which it could not be told whether the brokers had stored them.", p),
+		journalBytes:   desc("journal_bytes", "Bytes that the journal takes on disk.", p),
+		journalBatches: desc("journal_unsettled_batches", "Batches in the journal that are not settled.", p),
+		errors:         desc("produce_errors_total", "Failures to produce that were not a record's own.", p),
 	}
 }
 
@@ -76,6 +81,10 @@ func (c *collector) collect(ch chan<- prometheus.Metric, r *runner, now time.Tim
 	counter(c.copies, a.Copies)
 	counter(c.lost, a.LostBytes)
 	counter(c.errors, r.produceErrors.Load())
+	counter(c.recovered, a.Recovered.Lines)
+	counter(c.unknown, a.Unknown.Lines)
+	gauge(c.journalBytes, float64(a.JournalBytes))
+	gauge(c.journalBatches, float64(a.JournalBatches))
 	gauge(c.inFlight, float64(a.InFlight.Lines))
 	gauge(c.lag, float64(a.LagBytes))
 	gauge(c.open, float64(a.FilesOpen))

@@ -39,7 +39,10 @@ func newAgent(c *common) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&cfg.StateDir, "state", "sluice-agent", "directory of the agent's own state: positions in files")
+	f.StringVar(&cfg.StateDir, "state", "sluice-agent", "directory of the agent's own state: positions in files, and batches on their way")
+	f.BoolVar(&cfg.AdoptState, "adopt-state", false, "take over a state directory that looks like a copy of another agent's, when that one is gone for good")
+	f.BoolVar(&cfg.JournalSync, "journal-sync", false, "make batches durable before they are sent: then a power cut doubles no line either")
+	f.Int64Var(&cfg.JournalBytesMax, "journal-bytes-max", 1<<30, "bytes that a pipeline's journal may take on disk; reading waits when it is full")
 	f.StringVar(&brokers, "brokers", defaultBrokers, "brokers of pipelines that name none, host:port, comma-separated")
 	f.StringVar(&metrics, "metrics", "127.0.0.1:9602", "address of /metrics, /healthz and /readyz; empty for none")
 	return cmd

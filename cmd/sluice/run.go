@@ -86,7 +86,8 @@ func runPipelines(ctx context.Context, log *slog.Logger, pipes []*pipelines.Pipe
 	}
 	var a *agent.Agent
 	if len(collecting(pipes)) > 0 {
-		if a, err = newAgentRole(log, reg, pipes, agent.Config{StateDir: filepath.Join(o.data, "agent"), Brokers: brokers, Once: o.once}); err != nil {
+		if a, err = newAgentRole(log, reg, pipes, agent.Config{StateDir: filepath.Join(o.data, "agent"), Brokers: brokers, Once: o.once,
+			AdoptState: true /* a copy of the directory has the broker's log beside it */}); err != nil {
 			return err
 		}
 		probes = append(probes, probe{"agent", a.Ready})

@@ -1,0 +1,280 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/sluice-io/sluice/agent/journal"
+	"github.com/sluice-io/sluice/internal/testenv"
+	"github.com/sluice-io/sluice/pipelines"
+)
+
+// killedFS is a journal's file system that stops at a call, as the process would if it were killed there: in the middle of a write, before
+// or after it. What was done stays.
+type killedFS struct {
+	journal.OSFS
+	mu    sync.Mutex
+	calls int
+	last  int // nothing works after this call
+	part  int // of the write at the call, in percent
+	gone  chan struct{}
+	once  sync.Once
+}
+
+var errKilled = errors.New("killed")
+
+// call says how much of what is asked for is done: all of it, a part, or nothing.
+func (k *killedFS) call() (percent int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.calls++
+	switch {
+	case k.calls < k.last:
+		return 100
+	case k.calls == k.last:
+		k.once.Do(func() { close(k.gone) })
+		return k.part
+	}
+	return 0
+}
+
+func (k *killedFS) Create(name string) (journal.File, error) {
+	if k.call() == 0 {
+		return nil, errKilled
+	}
+	f, err := k.OSFS.Create(name)
+	return &killedFile{File: f, fs: k}, err
+}
+
+func (k *killedFS) Remove(name string) error {
+	if k.call() == 0 {
+		return errKilled
+	}
+	return k.OSFS.Remove(name)
+}
+
+type killedFile struct {
+	journal.File
+	fs *killedFS
+}
+
+func (f *killedFile) Write(p []byte) (int, error) {
+	percent := f.fs.call()
+	n, err := f.File.Write(p[:len(p)*percent/100])
+	if percent < 100 || err != nil {
+		return n, errKilled
+	}
+	return n, nil
+}
+
+// journalRun is an agent in this process that can be killed.
+type journalRun struct {
+	t     *testing.T
+	addr  string
+	topic string
+	name  string // of the pipeline
+	logs  string
+	dir   string // that the agent looks into
+	state string
+}
+
+func newJournalRun(t *testing.T, addr string) *journalRun {
+	logs := t.TempDir()
+	return &journalRun{t: t, addr: addr, topic: fmt.Sprintf("kill-%d", time.Now().UnixNano()), name: "kill", logs: logs, dir: logs, state: t.TempDir()}
+}
+
+func (r *journalRun) pipes(topic string) []*pipelines.Pipeline {
+	r.t.Helper()
+	pipes, err := pipelines.Parse("test.yaml", []byte(fmt.Sprintf(
+		"pipeline: %s\ncollect:\n  file: {include: ['%s/app.log*'], headers: false}\ntopic: {name: %s, partitions: 2, key: '_raw', batch: {bytes: 4KiB}}\n", r.name, r.dir, topic)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return pipes
+}
+
+func (r *journalRun) start(fs journal.FS) (a *Agent, stop func(), err error) {
+	r.t.Helper()
+	a, err = New(slog.New(slog.NewTextHandler(io.Discard, nil)), nil, r.pipes(r.topic), Config{
+		StateDir: r.state, Brokers: []string{r.addr}, CheckpointInterval: 20 * time.Millisecond, DrainTimeout: time.Millisecond,
+		ScanInterval: 20 * time.Millisecond, RotateGrace: time.Second, JournalFS: fs, AdoptState: true,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = a.Run(ctx) }()
+	return a, func() { cancel(); <-done }, nil
+}
+
+func (r *journalRun) mustStart() (*Agent, func()) {
+	r.t.Helper()
+	a, stop, err := r.start(nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return a, stop
+}
+
+// copyDir copies a state directory: what a kill leaves is what had been written by then.
+func copyDir(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *journalRun) write(from, to int) {
+	r.t.Helper()
+	f, err := os.OpenFile(filepath.Join(r.dir, "app.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer f.Close()
+	var b strings.Builder
+	for i := from; i < to; i++ {
+		fmt.Fprintf(&b, "line %06d\n", i)
+	}
+	if _, err := f.WriteString(b.String()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// stored reads the topic.
+func (r *journalRun) stored() (out []string) {
+	r.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(r.addr), kgo.ConsumeTopics(r.topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 3*patience)
+	defer cancel()
+	ends, err := kadm.NewClient(client).ListEndOffsets(ctx, r.topic)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	left := int64(0)
+	ends.Each(func(o kadm.ListedOffset) { left += o.Offset })
+	for left > 0 {
+		fetches := client.PollFetches(ctx)
+		if ctx.Err() != nil {
+			r.t.Fatalf("%d records cannot be read", left)
+		}
+		fetches.EachRecord(func(x *kgo.Record) {
+			out = append(out, string(x.Value))
+			left--
+		})
+	}
+	return out
+}
+
+// waitDelivered waits until all that was written is acknowledged.
+func waitDelivered(t *testing.T, a *Agent, lines int64) {
+	t.Helper()
+	deadline := time.NewTimer(3 * patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		acc := a.Accounts()[0]
+		if acc.LagBytes == 0 && acc.InFlight.Lines == 0 && acc.FilesFollowed > 0 && acc.Read.Lines >= lines && a.Ready() == nil {
+			return
+		}
+		select {
+		case <-deadline.C:
+			t.Fatalf("not delivered: %+v, %v", acc, a.Ready())
+		case <-tick.C:
+		}
+	}
+}
+
+func (r *journalRun) check(lines int) {
+	r.t.Helper()
+	got := r.stored()
+	slices.Sort(got)
+	want := make([]string, lines)
+	for i := range want {
+		want[i] = fmt.Sprintf("line %06d", i)
+	}
+	if !slices.Equal(got, want) {
+		times := map[string]int{}
+		for _, v := range got {
+			times[v]++
+		}
+		missing, doubled := 0, 0
+		for _, v := range want {
+			switch n := times[v]; {
+			case n == 0:
+				missing++
+			case n > 1:
+				doubled++
+			}
+		}
+		r.t.Errorf("%d records for %d lines: %d missing, %d more than once", len(got), lines, missing, doubled)
+	}
+}
+
+// The process is killed at each step of the journal, before, in and after each of its writes; then it is started again and must deliver
+// every line once.
+func TestKilledAtEveryStepOfTheJournal(t *testing.T) {
+	addr := startBroker(t, testenv.Sluice(t))
+	rng := rand.New(rand.NewPCG(1, 1))
+	for point := 1; point <= 40; point++ {
+		t.Run(fmt.Sprint(point), func(t *testing.T) {
+			r := newJournalRun(t, addr)
+			r.write(0, 1500)
+			fs := &killedFS{last: point, part: []int{0, 50, 100}[rng.IntN(3)], gone: make(chan struct{})}
+			lines := 1500
+			if !r.runUntilKilled(fs) {
+				return // it has fewer steps than that
+			}
+			a, stop := r.mustStart()
+			r.write(lines, lines+100)
+			lines += 100
+			waitDelivered(t, a, 100)
+			stop()
+			r.check(lines)
+		})
+	}
+}
+
+// runUntilKilled runs an agent until its journal stops, and leaves the state directory as it was then. It returns false when the agent
+// came to its end before.
+func (r *journalRun) runUntilKilled(fs *killedFS) bool {
+	r.t.Helper()
+	_, stop, err := r.start(fs)
+	if err != nil {
+		if !errors.Is(err, errKilled) {
+			r.t.Fatal(err)
+		}
+		return true
+	}
+	defer stop()
+	wait := time.NewTimer(2 * time.Second)
+	defer wait.Stop()
+	select {
+	case <-fs.gone:
+	case <-wait.C:
+		return false
+	}
+	frozen := r.t.TempDir()
+	copyDir(r.t, r.state, frozen)
+	r.state = frozen
+	return true
+}
