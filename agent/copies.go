@@ -62,6 +62,14 @@ type orphan struct {
 	// nil after a restart.
 	track      *track
 	generation uint64
+	// id and born are of the file; with the generation they name the content.
+	id   tail.ID
+	born int64
+}
+
+// is says that the orphan's content is the one of a file that is named so.
+func (o *orphan) is(id tail.ID, born int64, generation uint64) bool {
+	return o.id == id && o.born == born && o.generation == generation
 }
 
 // suspect is a new file that looks like the copy of a followed one. What the
@@ -87,7 +95,7 @@ func (r *runner) suspectedLocked() (out []savedFile) {
 	for _, x := range r.suspects {
 		t := x.original.track
 		if t.acked.Offset > 0 {
-			out = append(out, (&track{path: t.path, seen: x.since, acked: t.acked}).save())
+			out = append(out, (&track{id: t.id, born: t.born, generation: t.generation, path: t.path, seen: x.since, acked: t.acked}).save())
 		}
 	}
 	return out
@@ -103,7 +111,7 @@ func (r *runner) orphan(t *track, place tail.Position, path string, now time.Tim
 	if len(r.orphans) >= orphansMax {
 		r.orphans = r.orphans[1:]
 	}
-	r.orphans = append(r.orphans, orphan{place: place, names: [2]string{t.path, path}, acked: t.acked, track: t, generation: t.generation, since: now})
+	r.orphans = append(r.orphans, orphan{place: place, names: [2]string{t.path, path}, acked: t.acked, track: t, generation: t.generation, id: t.id, born: t.born, since: now})
 	r.dirty = true
 }
 
@@ -129,12 +137,11 @@ func (r *runner) claimed(o orphan) {
 	r.dirty = true
 }
 
-// alive forgets the orphan of a content that is not gone: the checkpoint held
-// it while a copy waited.
+// alive forgets orphans of a content that is not gone: the checkpoint held it while a copy waited, or the journal after it.
 func (r *runner) alive(t *track) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.orphans = slices.DeleteFunc(r.orphans, func(x orphan) bool { return x.track == nil && x.place == t.acked && x.names[0] == t.path })
+	r.orphans = slices.DeleteFunc(r.orphans, func(x orphan) bool { return x.track == nil && x.is(t.id, t.born, t.generation) })
 }
 
 // claimCopy puts a new file at the position of the content it is a copy of.
@@ -198,7 +205,7 @@ func (o *orphan) save() savedFile {
 	if o.flying() {
 		place = o.acked
 	}
-	return (&track{path: o.names[0], seen: o.since, acked: place}).save()
+	return (&track{id: o.id, born: o.born, generation: o.generation, path: o.names[0], seen: o.since, acked: place}).save()
 }
 
 // suspect says whether a new file looks like the copy of a file that is still

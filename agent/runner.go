@@ -203,7 +203,8 @@ func (r *runner) restore(s savedPipeline, known bool) {
 		if f.Offset == 0 {
 			continue
 		}
-		r.orphans = append(r.orphans, orphan{place: f.position(), names: [2]string{f.Path, f.Path}, since: time.Unix(f.Seen, 0)})
+		r.orphans = append(r.orphans, orphan{place: f.position(), acked: f.position(), names: [2]string{f.Path, f.Path}, since: time.Unix(f.Seen, 0),
+			id: tail.ID{Dev: f.Dev, Ino: f.Ino}, born: f.Born, generation: f.Generation})
 	}
 }
 

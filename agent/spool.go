@@ -188,7 +188,8 @@ func (r *runner) replayAll(moves []journal.Range) {
 		}
 	}
 	for _, t := range moved[max(len(moved)-orphansMax/2, 0):] {
-		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, since: r.cfg.Now()})
+		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, since: r.cfg.Now(),
+			id: t.id, born: t.born, generation: t.generation})
 	}
 }
 
@@ -225,19 +226,22 @@ func (r *runner) replay(m *journal.Range) *track {
 // outlived remembers the content of a file that holds another one since: a copy of it may turn up.
 func (r *runner) outlived(t *track) {
 	if t.acked.Offset > 0 {
-		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, since: t.seen})
+		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, since: t.seen, id: t.id, born: t.born, generation: t.generation})
 	}
 }
 
 // outlivedTo moves how far a content was read that its file held no more when the checkpoint was taken.
 func (r *runner) outlivedTo(m *journal.Range, end tail.Position) {
 	for i := range r.orphans {
-		if o := &r.orphans[i]; o.track == nil && o.names[0] == m.Path && m.From > 0 && o.place.Offset == m.From {
-			o.place, o.acked = end, end
+		if o := &r.orphans[i]; o.is(tail.ID{Dev: m.Dev, Ino: m.Ino}, m.Born, m.Generation) {
+			if o.place.Offset == m.From {
+				o.place, o.acked = end, end
+			}
 			return
 		}
 	}
-	r.orphans = append(r.orphans, orphan{place: end, acked: end, names: [2]string{m.Path, m.Path}, since: time.Unix(m.Seen, 0)})
+	r.orphans = append(r.orphans, orphan{place: end, acked: end, names: [2]string{m.Path, m.Path}, since: time.Unix(m.Seen, 0),
+		id: tail.ID{Dev: m.Dev, Ino: m.Ino}, born: m.Born, generation: m.Generation})
 }
 
 func recoveredBatch(b *journal.Batch) *producer.Batch {

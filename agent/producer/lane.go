@@ -62,7 +62,6 @@ type lane struct {
 	trusted identity
 	acked   time.Time // when trusted was last confirmed
 	drop    bool      // renewing because the head is refused: its bad records are dropped
-	gone    bool      // the topic has another ID now
 }
 
 func newLane(key laneKey) *lane { return &lane{key: key, floor: -1} }
