@@ -335,8 +335,10 @@ func (o *opening) syncChecked() error {
 		return o.leaveToFlush()
 	}
 	for _, s := range l.segments[min(o.checked, len(l.segments)-1):] {
-		// The indexes too: below the recovery point they count as durable.
-		if err := s.seal(); err != nil {
+		// The indexes too: below the recovery point they count as durable. That point
+		// does not move here, so on a full disk the active one's can wait, in memory, for
+		// the Checkpoint that moves it: reads are served meanwhile.
+		if err := s.seal(); err != nil && !(s == l.active() && isRefusedWrite(err)) {
 			return err
 		}
 		if err := s.sync(); err != nil {
