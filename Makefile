@@ -29,9 +29,11 @@ BROKERS := 1
 # Kills in a row of `make test-kill`, which takes some 2 s for each.
 KILLS := 50
 
-# Faults of `make test-faults`, some 15 s each, and what draws them (0: any).
+# Faults of `make test-faults`, some 10 s each, what draws them (0: any), and the
+# brokers, 3 to 5: with more than 3 partitions are moved too.
 ROUNDS         ?= 200
 SEED           ?= 0
+NODES          ?= 3
 FAULTS_TIMEOUT ?= 3h
 
 # A module of its own: what the tests' Go clients need is not the product's.
@@ -77,8 +79,8 @@ test-kgo: ## franz-go's own public test suite in full, against BROKERS (1) broke
 test-kill: ## KILLS (50) SIGKILLs in a row under load: nothing acknowledged may be lost
 	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) -run TestKilledUnderLoad -v ./internal/compat -args -kills $(KILLS)
 
-test-faults: ## ROUNDS (200) faults drawn by SEED on three brokers and three ZooKeepers under load (root, for network namespaces)
-	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestFaults$$' -v ./internal/faults -args -rounds $(ROUNDS) -seed $(SEED) -ensemble 3 -keep $(CURDIR)/build/faults
+test-faults: ## ROUNDS (200) faults drawn by SEED on NODES (3) brokers and three ZooKeepers under load (root, for network namespaces)
+	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestFaults$$' -v ./internal/faults -args -rounds $(ROUNDS) -seed $(SEED) -nodes $(NODES) -ensemble 3 -keep $(CURDIR)/build/faults
 
 compatibility: ## write docs/compatibility.md from a run against the broker and one against Kafka
 	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) ./internal/compat -args -update

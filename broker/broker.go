@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -131,6 +132,7 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 		if err == nil {
 			return
 		}
+		err = b.explainNoRoom(err)
 		b.notReady("the broker could not start")
 		for i := len(undo) - 1; i >= 0; i-- {
 			undo[i]()
@@ -172,6 +174,14 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 	b.log.Info("broker is ready", "address", address, "advertised", fmt.Sprintf("%s:%d", at[0].Host, at[0].Port),
 		"data", b.cfg.DataDir, "cluster", b.identity.ClusterID, "node", b.cfg.NodeID, "took", time.Since(begun).Round(time.Millisecond))
 	return nil
+}
+
+// explainNoRoom says what helps when the cluster's state cannot be written.
+func (b *Broker) explainNoRoom(err error) error {
+	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		return err
+	}
+	return fmt.Errorf("%w; the first of log.dirs, %s, holds the cluster's state and has to have some room: make some and start again", err, b.cfg.DataDir)
 }
 
 // awaitImage waits for the first picture of the cluster that has this broker in

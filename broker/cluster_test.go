@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/sluice-io/sluice/broker/cluster"
 	"github.com/sluice-io/sluice/internal/testenv"
@@ -213,5 +214,104 @@ func TestRollingRestart(t *testing.T) {
 	}
 	if len(records) != n || len(seen) != n {
 		t.Fatalf("%d records were acknowledged, %d are there, %d of them different", n, len(records), len(seen))
+	}
+}
+
+// The start of a log moves on all replicas.
+func TestDeleteRecordsOnAllReplicas(t *testing.T) {
+	bs := startBrokers(t, 3)
+	bs.createTopic("t", 1, 3, nil)
+	bs.await("all in sync", inSync("t", 3))
+	cl := bs.client()
+	produce(t, cl, "t", 0, 100)
+	offsets := kadm.Offsets{}
+	offsets.AddOffset("t", 0, 40, -1)
+	if _, err := kadm.NewClient(cl).DeleteRecords(t.Context(), offsets); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range bs.nodes {
+		if start := n.partitions.Get("t", 0).Log().StartOffset(); start != 40 {
+			t.Errorf("the log of broker %d starts at %d", n.cfg.NodeID, start)
+		}
+	}
+}
+
+// Whichever broker is asked, the controller decides.
+func TestAnyBrokerTakesChanges(t *testing.T) {
+	bs := startBrokers(t, 3)
+	for i, n := range bs.nodes {
+		topic := fmt.Sprintf("t%d", i)
+		cl := n.client(t, kgo.DisableIdempotentWrite())
+		req := kmsg.NewPtrCreateTopicsRequest()
+		one := kmsg.NewCreateTopicsRequestTopic()
+		one.Topic, one.NumPartitions, one.ReplicationFactor = topic, 2, 3
+		req.TimeoutMillis, req.Topics = 10_000, append(req.Topics, one)
+		got, err := cl.Broker(int(n.cfg.NodeID)).Request(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := got.(*kmsg.CreateTopicsResponse).Topics[0]; c.ErrorCode != 0 || c.NumPartitions != 2 {
+			t.Errorf("through broker %d: %+v", n.cfg.NodeID, c)
+		}
+		bs.await("known everywhere", inSync(topic, 3))
+		// A topic that is made because it is asked for goes the same way.
+		auto := kmsg.NewPtrMetadataRequest()
+		auto.AllowAutoTopicCreation = true
+		asked := kmsg.NewMetadataRequestTopic()
+		asked.Topic = kmsg.StringPtr("auto-" + topic)
+		auto.Topics = append(auto.Topics, asked)
+		got, err = cl.Broker(int(n.cfg.NodeID)).Request(t.Context(), auto)
+		if err != nil || got.(*kmsg.MetadataResponse).Topics[0].ErrorCode != 0 {
+			t.Errorf("through broker %d: %+v, %v", n.cfg.NodeID, got, err)
+		}
+	}
+}
+
+// A consumer is sent to the replica in its rack, and reads it up to what is committed.
+func TestClosestReplica(t *testing.T) {
+	bs := startBrokers(t, 3, func(cfg *Config) {
+		cfg.Rack, cfg.RackAwareReads = fmt.Sprintf("rack-%d", cfg.NodeID), true
+	})
+	bs.createTopic("t", 3, 3, nil)
+	bs.await("all in sync", inSync("t", 3))
+	produce(t, bs.client(), "t", 0, 3000)
+	cl := bs.client(kgo.ConsumeTopics("t"), kgo.Rack("rack-2"))
+	consume(t, cl, 3000)
+	produce(t, bs.client(), "t", 3000, 3100)
+	consume(t, cl, 100)
+	for _, n := range bs.nodes {
+		if sent := series(t, n.reg, "sluice_broker_bytes_out_total")["topic=t "]; (sent > 0) != (n.cfg.NodeID == 2) {
+			t.Errorf("broker %d gave %v bytes", n.cfg.NodeID, sent)
+		}
+	}
+}
+
+// A group's committed offsets and members move with the leader of their
+// partition, and nobody is ever told that there are none.
+func TestCoordinatorMoves(t *testing.T) {
+	bs := startBrokers(t, 3, func(cfg *Config) { cfg.OffsetsPartitions = 1 })
+	bs.createTopic("t", 1, 3, nil)
+	bs.await("all in sync", inSync("t", 3))
+	cl := bs.client(kgo.ConsumeTopics("t"), kgo.ConsumerGroup("g"), kgo.DisableAutoCommit())
+	for round := range 4 {
+		produce(t, cl, "t", round*100, round*100+100)
+		consume(t, cl, 100)
+		if err := cl.CommitUncommittedOffsets(t.Context()); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		leader := bs.nodes[0].metadata.Image().Topic(cluster.OffsetsTopic).Partitions[0].Leader
+		bs.stop(leader)
+		for range 20 {
+			offsets, err := kadm.NewClient(bs.client()).FetchOffsets(t.Context(), "g")
+			if err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			if o, ok := offsets.Lookup("t", 0); !ok || o.Err != nil || o.At != int64(round*100+100) {
+				t.Fatalf("round %d: committed %+v", round, o)
+			}
+		}
+		bs.start(leader)
+		bs.await("offsets in sync", inSync(cluster.OffsetsTopic, 3))
+		bs.await("in sync", inSync("t", 3))
 	}
 }

@@ -129,7 +129,7 @@ func series(t *testing.T, reg *prometheus.Registry, name string) map[string]floa
 			continue
 		}
 		for _, m := range f.GetMetric() {
-			out[labels(m)] = m.GetGauge().GetValue()
+			out[labels(m)] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
 	}
 	return out

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
@@ -146,7 +147,7 @@ func (b *Broker) handOver(ctx context.Context) {
 		} else {
 			b.log.Warn("no other replica is in sync for some of what this broker leads", "partitions", len(remaining), "first", remaining[0])
 		}
-		if try >= max(b.cfg.ControlledShutdownRetries, 0) {
+		if try >= max(b.cfg.ControlledShutdownRetries, 0) || err == nil && !b.othersLive() {
 			return
 		}
 		pause := b.cfg.ControlledShutdownBackoff
@@ -159,6 +160,13 @@ func (b *Broker) handOver(ctx context.Context) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// othersLive tells whether there is another broker that could take over.
+func (b *Broker) othersLive() bool {
+	return slices.ContainsFunc(b.metadata.Image().Brokers, func(other cluster.Broker) bool {
+		return other.ID != b.cfg.NodeID && !other.ShuttingDown
+	})
 }
 
 // notControllerPause is the pause until a new controller is asked.

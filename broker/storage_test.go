@@ -3,6 +3,8 @@ package broker
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,6 +82,14 @@ func TestDiskFull(t *testing.T) {
 	}
 	if !seen["value-000000"] || !seen["value-000199"] {
 		t.Errorf("%d values", len(seen))
+	}
+}
+
+func TestNoRoomForTheClusterState(t *testing.T) {
+	b := &Broker{cfg: Config{DataDir: "/srv/first"}}
+	wantWords(t, b.explainNoRoom(fmt.Errorf("write cluster store: %w", syscall.ENOSPC)).Error(), "no space left", "/srv/first", "log.dirs", "make some")
+	if other := errors.New("another"); b.explainNoRoom(other) != other {
+		t.Error("another error is explained")
 	}
 }
 

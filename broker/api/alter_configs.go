@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -88,10 +89,20 @@ func (a *API) alterable(asked alteration) (cluster.ConfigKind, error) {
 	case kmsg.ConfigResourceTypeTopic:
 		return cluster.KindTopic, nil
 	case kmsg.ConfigResourceTypeBroker:
-		if asked.name == cluster.AllBrokers || asked.name == a.brokerName() {
+		if asked.name == cluster.AllBrokers || a.isBroker(asked.name) {
 			return cluster.KindBroker, nil
 		}
-		return 0, fmt.Errorf("%w: this is broker %d, not %q", cluster.ErrInvalidRequest, a.cfg.BrokerID, asked.name)
+		return 0, fmt.Errorf("%w: this is broker %d, and there is no %q", cluster.ErrInvalidRequest, a.cfg.BrokerID, asked.name)
 	}
 	return 0, fmt.Errorf("%w: settings of a %v are not supported", cluster.ErrInvalidRequest, asked.kind)
+}
+
+// isBroker tells whether a name is the number of a broker of the cluster.
+func (a *API) isBroker(name string) bool {
+	id, err := strconv.ParseInt(name, 10, 32)
+	if err != nil || strconv.FormatInt(id, 10) != name {
+		return false
+	}
+	_, live := a.Image().Broker(int32(id))
+	return live || int32(id) == a.cfg.BrokerID
 }

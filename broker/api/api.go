@@ -283,6 +283,8 @@ func (a *API) Handle(r *server.Request) {
 		apiVersionsFallback(a, r)
 	case rt.internal && r.Conn.ListenerName() != a.cfg.InterBrokerListener:
 		r.Fail(fmt.Errorf("%w: %s is for brokers, on listener %s", errUnsupported, Name(r.Key), a.cfg.InterBrokerListener))
+	case a.Image() == nil && !rt.internal && r.Key != keyApiVersions:
+		r.Fail(fmt.Errorf("%w: this broker has not been told of the cluster yet", errNotReady))
 	case rt.controller && a.elsewhere():
 		go a.forward(r)
 	case rt.raw != nil:

@@ -454,7 +454,11 @@ func (e *fetchEncoder) countSent(parts []fetchPart) {
 			topic = parts[i].partition.Topic()
 		}
 	}
-	if sent > 0 {
+	switch {
+	case sent == 0:
+	case e.f.follows():
+		e.f.a.metrics.replicated.Add(float64(sent))
+	default:
 		e.f.a.metrics.topic(topic).bytesOut.Add(float64(sent))
 	}
 }

@@ -203,6 +203,26 @@ func TestFetchWaitEndsWithThePartition(t *testing.T) {
 	}
 }
 
+// The leader may change while a fetch waits: the answer names the new one.
+func TestLeadershipLostWhileAFetchWaitsNamesTheLeader(t *testing.T) {
+	for version := int16(15); version <= 18; version++ {
+		n := newNode(t)
+		p := n.topic("t", topicOptions{})[0]
+		req := fetchFrom("t", 0, version, 0)
+		req.MaxWaitMillis = 500
+		w := n.dial()
+		id := n.waitingFetch(w, req)
+		n.leads("t", 0, 2, 7)
+		p.Resign(7)
+		resp := w.receive(req, id).(*kmsg.FetchResponse)
+		got := resp.Topics[0].Partitions[0]
+		expectCode(t, got.ErrorCode, kerr.NotLeaderForPartition)
+		if got.CurrentLeader.LeaderID != 2 || got.CurrentLeader.LeaderEpoch != 7 || len(resp.Brokers) != 2 && version >= 16 {
+			t.Errorf("version %d: %+v, %d brokers", version, got.CurrentLeader, len(resp.Brokers))
+		}
+	}
+}
+
 func TestFetchClientGone(t *testing.T) {
 	n := newNode(t)
 	n.topic("t", topicOptions{})

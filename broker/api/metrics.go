@@ -13,6 +13,8 @@ import (
 type metrics struct {
 	bytesIn, bytesOut, recordsIn *prometheus.CounterVec
 
+	replicated prometheus.Counter
+
 	mu sync.Mutex // orders changes of topics
 	// topics saves the lookup by label on the hot path. The map is replaced,
 	// never changed.
@@ -29,6 +31,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return f.NewCounterVec(prometheus.CounterOpts{Name: "sluice_broker_" + name, Help: help}, []string{"topic"})
 	}
 	m := &metrics{
+		replicated: f.NewCounter(prometheus.CounterOpts{
+			Name: "sluice_broker_replication_bytes_out_total", Help: "Bytes of record batches sent to followers.",
+		}),
 		bytesIn:   counter("bytes_in_total", "Bytes of record batches appended by producers."),
 		bytesOut:  counter("bytes_out_total", "Bytes of record batches sent to consumers."),
 		recordsIn: counter("records_in_total", "Records appended by producers."),

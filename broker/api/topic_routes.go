@@ -16,7 +16,7 @@ func topicRoutes() []route {
 		{key: 3, min: 0, max: 13, handle: async(metadata)},
 		{key: 19, min: 2, max: 7, handle: direct((*API).createTopics), controller: true},
 		{key: 20, min: 1, max: 6, handle: direct((*API).deleteTopics), controller: true},
-		{key: 21, min: 0, max: 2, handle: direct((*API).deleteRecords)},
+		{key: 21, min: 0, max: 2, handle: async(deleteRecords)},
 		{key: 32, min: 1, max: 4, handle: direct((*API).describeConfigs)},
 		{key: 37, min: 0, max: 3, handle: direct((*API).createPartitions), controller: true},
 		{key: 60, min: 0, max: 2, handle: direct((*API).describeCluster)},

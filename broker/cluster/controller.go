@@ -144,6 +144,9 @@ func (c *Controller) enterTerm(r *term) error {
 // commit stores a decision and makes it what is decided: what differs from the
 // image so far, and then further operations. The caller holds the lock.
 func (c *Controller) commit(ctx context.Context, r *term, next *Image, further ...Op) error {
+	if next == r.image && len(further) == 0 {
+		return nil
+	}
 	ops := append(StateOps(r.image, next, r.office.Epoch), further...)
 	if err := c.write(ctx, r, ops); err != nil {
 		// Some of it may be stored, or all: the store knows.

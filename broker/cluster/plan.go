@@ -205,7 +205,7 @@ func planPartitions(im *Image, asked NewPartitions, cfg ControllerConfig) (*Topi
 }
 
 func addedReplicas(im *Image, t *Topic, asked NewPartitions) ([][]int32, error) {
-	have, factor := len(t.Partitions), len(t.Partitions[0].Replicas)
+	have, factor := len(t.Partitions), len(t.Partitions[0].target())
 	added := int(asked.Total) - have
 	if asked.Assignment == nil {
 		return assignReplicas(im, t.Name, have, int(asked.Total), factor)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -201,12 +202,18 @@ func halfMade(t *Topic) bool {
 // meetBrokers decides what follows from the registrations as they are now, and
 // notes them as dealt with. The caller holds the lock.
 func (c *Controller) meetBrokers(ctx context.Context, r *term) error {
+	begun := time.Now()
 	live, err := c.loadBrokers(ctx)
 	if err != nil {
 		return err
 	}
-	for i := range live {
-		c.logArrival(r.image, live[i])
+	for _, b := range live {
+		c.logArrival(r.image, b)
+	}
+	for _, b := range r.image.Brokers {
+		if !slices.ContainsFunc(live, func(other Broker) bool { return other.ID == b.ID }) {
+			c.log.Warn("a broker is gone", "broker", b.ID, "epoch", b.Epoch, "controlled_shutdown", b.ShuttingDown)
+		}
 	}
 	lost := func(id int32) bool {
 		i := slices.IndexFunc(live, func(b Broker) bool { return b.ID == id })
@@ -216,6 +223,9 @@ func (c *Controller) meetBrokers(ctx context.Context, r *term) error {
 	met := r.known.with(live)
 	if err := c.commit(ctx, r, next, met.ops(r.known)...); err != nil {
 		return fmt.Errorf("deal with brokers that came or left: %w", err)
+	}
+	if was := r.known.node(); !bytes.Equal(was, met.node()) {
+		c.log.Info("brokers that came or left are dealt with", "brokers", len(live), "took", time.Since(begun).Round(time.Millisecond))
 	}
 	r.known = met
 	return c.continueReassignments(ctx, r, Reassignments(r.image))

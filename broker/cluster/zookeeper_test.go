@@ -178,6 +178,33 @@ func TestZooKeeperAwayAndBack(t *testing.T) {
 	txn(t, z, Set("/a", nil, 1))
 }
 
+// A broker that stops while ZooKeeper is away does not wait for it, nor does one
+// that is stopped while it begins.
+func TestZooKeeperClosesWithoutAServer(t *testing.T) {
+	server := testenv.StartZooKeeper(t)
+	z := openZooKeeper(t, ZooKeeperConfig{Servers: []string{server.Addr}, Auth: "sluice:secret"})
+	armed := watch(t, z, "/a", WatchData)
+	server.Kill()
+	waiting := make(chan error, 1)
+	go func() { waiting <- z.Txn(t.Context(), Create("/a", nil)) }()
+	begun := time.Now()
+	if err := z.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-waiting; err == nil {
+		t.Error("a change was made without a server")
+	}
+	await(t, armed, "the watch of the closed store")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := OpenZooKeeper(ctx, testLog(t), ZooKeeperConfig{Servers: []string{server.Addr}, Auth: "sluice:secret"}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("opened without a server: %v", err)
+	}
+	if took := time.Since(begun); took > patience/2 {
+		t.Errorf("it took %s", took)
+	}
+}
+
 func TestZooKeeperEnsembleLosesItsLeader(t *testing.T) {
 	ensemble := testenv.StartZooKeeperEnsemble(t)
 	var servers []string

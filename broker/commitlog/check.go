@@ -206,13 +206,9 @@ func (o *opening) dropAfter(i int) error {
 	return nil
 }
 
-// removeStraySnapshots removes the producer snapshots that are neither at the
+// removeStraySnapshots removes, of the producer snapshots at some offsets, those that are neither at the
 // start of a segment nor the newest.
-func (l *Log) removeStraySnapshots() error {
-	offsets, err := l.snapshots()
-	if err != nil {
-		return err
-	}
+func (l *Log) removeStraySnapshots(offsets []int64) error {
 	for _, offset := range offsets {
 		if offset == l.snapshotAt || l.isSegmentBase(offset) {
 			continue

@@ -19,6 +19,8 @@ type opening struct {
 	report Recovery
 	// epochsLost says that there is no good leader-epoch checkpoint.
 	epochsLost bool
+	// snapshots are the offsets of the producer snapshots that were found, descending.
+	snapshots []int64
 	// checked is the index of the first segment that was read; -1: none.
 	checked int
 }
@@ -74,13 +76,11 @@ func (o *opening) run() error {
 
 // scanDir lists the segments and removes what an interrupted step left behind.
 func (o *opening) scanDir() ([]segmentFiles, error) {
-	if err := o.settleSwaps(); err != nil {
-		return nil, err
-	}
-	entries, err := o.log.fs.List(o.log.dir)
+	entries, err := o.settleSwaps()
 	if err != nil {
 		return nil, err
 	}
+	o.snapshots = snapshotsIn(entries)
 	sort.Slice(entries, func(i, j int) bool { return entries[i].Name < entries[j].Name })
 	byBase := make(map[int64]*segmentFiles)
 	for _, e := range entries {
@@ -270,10 +270,10 @@ func (o *opening) finish() error {
 	if err := o.settleEpochs(); err != nil {
 		return err
 	}
-	if err := l.loadProducers(millis(o.now)); err != nil {
+	if err := l.loadProducersOf(o.snapshots, millis(o.now)); err != nil {
 		return err
 	}
-	if err := l.removeStraySnapshots(); err != nil {
+	if err := l.removeStraySnapshots(o.snapshots); err != nil {
 		return err
 	}
 	l.recoveryPoint = min(o.opt.RecoveryPoint, l.end)
@@ -335,8 +335,10 @@ func (o *opening) syncChecked() error {
 		return o.leaveToFlush()
 	}
 	for _, s := range l.segments[min(o.checked, len(l.segments)-1):] {
-		// The indexes too: below the recovery point they count as durable.
-		if err := s.seal(); err != nil {
+		// The indexes too: below the recovery point they count as durable. That point
+		// does not move here, so on a full disk the active one's can wait, in memory, for
+		// the Checkpoint that moves it: reads are served meanwhile.
+		if err := s.seal(); err != nil && !(s == l.active() && isRefusedWrite(err)) {
 			return err
 		}
 		if err := s.sync(); err != nil {

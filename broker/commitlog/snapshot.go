@@ -135,14 +135,17 @@ func (l *Log) snapshots() ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	var offsets []int64
+	return snapshotsIn(entries), nil
+}
+
+func snapshotsIn(entries []Entry) (offsets []int64) {
 	for _, e := range entries {
 		if offset, ok := parseFileName(e.Name, snapshotSuffix); ok {
 			offsets = append(offsets, offset)
 		}
 	}
 	sort.Slice(offsets, func(i, j int) bool { return offsets[i] > offsets[j] })
-	return offsets, nil
+	return offsets
 }
 
 // loadProducers sets the producer state at the log's end: from the newest good
@@ -153,6 +156,11 @@ func (l *Log) loadProducers(now int64) error {
 	if err != nil {
 		return fmt.Errorf("load producer state: %w", err)
 	}
+	return l.loadProducersOf(offsets, now)
+}
+
+// loadProducersOf is loadProducers with the offsets of the snapshots, descending.
+func (l *Log) loadProducersOf(offsets []int64, now int64) error {
 	from, table := l.segments[0].base, make(producerTable)
 	for _, offset := range offsets {
 		if offset <= l.end && offset >= l.segments[0].base {

@@ -116,17 +116,22 @@ func (l *Log) settleSwap(s *segment, old []*segment) error {
 	return nil
 }
 
-// settleSwaps finishes or undoes what a compaction left half done.
-func (o *opening) settleSwaps() error {
-	dir, err := o.readSwaps()
-	if err != nil || len(dir.swaps) == 0 && len(dir.cleaned) == 0 {
-		return err
+// settleSwaps finishes or undoes what a compaction left half done, and lists what
+// the directory then has.
+func (o *opening) settleSwaps() ([]Entry, error) {
+	entries, err := o.log.fs.List(o.log.dir)
+	if err != nil {
+		return nil, err
+	}
+	dir := readSwaps(entries)
+	if len(dir.swaps) == 0 && len(dir.cleaned) == 0 {
+		return entries, nil
 	}
 	undoFrom := int64(math.MaxInt64)
 	for name, base := range dir.cleaned {
 		undoFrom = min(undoFrom, base)
 		if err := o.removeLeftOver(name); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	for name, base := range dir.swaps {
@@ -135,13 +140,16 @@ func (o *opening) settleSwaps() error {
 		}
 		delete(dir.swaps, name)
 		if err := o.removeLeftOver(name); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := dir.finish(o); err != nil {
-		return err
+		return nil, err
 	}
-	return syncDir(o.log.fs, o.log.dir)
+	if err := syncDir(o.log.fs, o.log.dir); err != nil {
+		return nil, err
+	}
+	return o.log.fs.List(o.log.dir)
 }
 
 func (o *opening) removeLeftOver(name string) error {
@@ -160,11 +168,7 @@ type swapDir struct {
 	sizes          map[string]int64
 }
 
-func (o *opening) readSwaps() (*swapDir, error) {
-	entries, err := o.log.fs.List(o.log.dir)
-	if err != nil {
-		return nil, err
-	}
+func readSwaps(entries []Entry) *swapDir {
 	d := &swapDir{cleaned: map[string]int64{}, swaps: map[string]int64{}, segments: map[int64]bool{}, sizes: map[string]int64{}}
 	for _, e := range entries {
 		if base, ok := segmentFileBase(e.Name, cleanedSuffix); ok {
@@ -178,7 +182,7 @@ func (o *opening) readSwaps() (*swapDir, error) {
 			d.segments[base] = true
 		}
 	}
-	return d, nil
+	return d
 }
 
 // segmentFileBase is the offset in the name of a segment's file with one more suffix.

@@ -54,7 +54,7 @@ func (p operatorPort) serve(ctx context.Context, log *slog.Logger, reg *promethe
 	srv := &http.Server{Handler: operatorMux(reg, probes), ReadHeaderTimeout: readHeaderTimeout}
 	log.Info("metrics, health and readiness are served", "url", "http://"+p.listener.Addr().String())
 	go func() {
-		if err := srv.Serve(p.listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := srv.Serve(p.listener); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 			log.Error("the metrics endpoint has stopped", "error", err)
 		}
 	}()

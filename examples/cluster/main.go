@@ -22,7 +22,6 @@ import (
 )
 
 const (
-	brokers       = 3
 	startTimeout  = 60 * time.Second // a JVM on a busy machine takes its time
 	startPoll     = 100 * time.Millisecond
 	stopTimeout   = 20 * time.Second
@@ -41,10 +40,11 @@ func main() {
 	c := cluster{}
 	flag.StringVar(&c.sluice, "sluice", "bin/sluice", "the sluice `binary`")
 	flag.StringVar(&c.dir, "dir", "build/cluster", "`directory` of all data and logs")
-	flag.IntVar(&c.port, "port", 9092, "`port` of the first broker; the others have the next two")
+	ports := flag.String("ports", "9092,9093,9094", "`ports` of the brokers, one for each")
 	flag.IntVar(&c.zooKeeperPort, "zookeeper-port", 2181, "`port` of ZooKeeper")
 	flag.StringVar(&c.zooKeeper, "zookeeper", "", "`directory` of an unpacked ZooKeeper; empty: $ZOOKEEPER_HOME, an installed one, or the one of `make parts`")
 	flag.Parse()
+	c.ports = strings.Split(*ports, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := c.run(ctx); err != nil {
@@ -56,7 +56,8 @@ func main() {
 // cluster is what runs, with its flags. Its fields do not change after the start.
 type cluster struct {
 	sluice, dir, zooKeeper string
-	port, zooKeeperPort    int
+	ports                  []string
+	zooKeeperPort          int
 }
 
 func (c *cluster) run(ctx context.Context) error {
@@ -77,7 +78,7 @@ func (c *cluster) run(ctx context.Context) error {
 	defer end(zooKeeper)
 
 	var running sync.WaitGroup
-	for id := 1; id <= brokers; id++ {
+	for id := 1; id <= len(c.ports); id++ {
 		running.Go(func() { c.keepRunning(ctx, id) })
 	}
 	defer running.Wait() // before ZooKeeper ends, so that the brokers stop cleanly
@@ -91,12 +92,12 @@ func (c *cluster) run(ctx context.Context) error {
 	return nil
 }
 
-func (c *cluster) addr(id int) string { return fmt.Sprintf("127.0.0.1:%d", c.port+id-1) }
+func (c *cluster) addr(id int) string { return "127.0.0.1:" + c.ports[id-1] }
 
 func (c *cluster) addrs() []string {
 	var all []string
-	for id := 1; id <= brokers; id++ {
-		all = append(all, c.addr(id))
+	for id := range c.ports {
+		all = append(all, c.addr(id+1))
 	}
 	return all
 }
@@ -202,6 +203,7 @@ zookeeper.session.timeout.ms: 6000
 default.replication.factor: 3
 min.insync.replicas: 2
 offsets.topic.replication.factor: 3
+controlled.shutdown.retry.backoff.ms: 500
 `, id, c.zooKeeperPort)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return nil, err
@@ -222,13 +224,13 @@ func (c *cluster) awaitAll(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		known, err := kadm.NewClient(client).BrokerMetadata(ctx)
-		if err == nil && len(known.Brokers) == brokers {
+		if err == nil && len(known.Brokers) == len(c.ports) {
 			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d brokers are known after %s: the logs in %s say why", len(known.Brokers), brokers, startTimeout, c.dir)
+			return fmt.Errorf("%d of %d brokers are known after %s: the logs in %s say why", len(known.Brokers), len(c.ports), startTimeout, c.dir)
 		}
 	}
 }
@@ -236,7 +238,7 @@ func (c *cluster) awaitAll(ctx context.Context) error {
 func (c *cluster) explain() {
 	all := strings.Join(c.addrs(), ",")
 	fmt.Printf(`
-Three brokers and a ZooKeeper run; their data and logs are in %s.
+A ZooKeeper and the brokers run; their data and logs are in %s.
 In another terminal:
 
   bin/sluice bench produce --brokers %s --topic lines --rate 1000 --duration 1m

@@ -198,7 +198,8 @@ func (w *world) sameReplicas(topic string) error {
 	for partition := range partitions {
 		name := fmt.Sprintf("%s-%d", topic, partition)
 		sums := map[[sha256.Size]byte][]int32{}
-		for _, n := range w.cluster.Nodes {
+		for _, id := range w.partition(partition).Replicas {
+			n := w.cluster.Node(id)
 			log, err := wholeLog(filepath.Join(n.Host.Path(n.DataDir), name))
 			if err != nil {
 				return err

@@ -30,6 +30,7 @@ var (
 	seed     = flag.Uint64("seed", 0, "draws the faults; 0: any")
 	only     = flag.String("only", "", "do only the kinds of faults whose name has this in it")
 	ensemble = flag.Int("ensemble", 1, "ZooKeeper servers: 1 or 3")
+	nodes    = flag.Int("nodes", 3, "brokers: 3 to 5")
 	keep     = flag.String("keep", "", "copy the brokers' logs and data to this directory after a failure")
 	kafka    = flag.Bool("kafka", false, "break three nodes of Apache Kafka instead, to prove the harness")
 )
@@ -99,6 +100,9 @@ func (w *world) possible() []kind {
 	}
 	if len(w.zooKeeper) > 0 {
 		have |= zooKeeper
+	}
+	if len(w.cluster.Nodes) > replicas {
+		have |= spare
 	}
 	if w.cluster.Name == "sluice" {
 		have |= ours

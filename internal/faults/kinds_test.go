@@ -1,10 +1,16 @@
 package faults
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/sluice-io/sluice/internal/testenv"
 )
@@ -27,6 +33,7 @@ type need uint
 const (
 	namespaces need = 1 << iota // cuts and small disks
 	zooKeeper                   // a cluster that stands on one
+	spare                       // more nodes than replicas
 	ours                        // Apache Kafka ends on a full disk, and counts on no loss of what was not synced
 )
 
@@ -44,6 +51,7 @@ func kinds() []kind {
 		{name: "leader frozen for a moment", run: func(w *world) { w.freeze(w.leader(), w.between(0, sessionTimeout/2)) }},
 		{name: "rolling restart", run: rollingRestart},
 		{name: "torn tail", run: tornTail},
+		{name: "partition moved, a node killed meanwhile", run: moveAndKill, needs: spare},
 		{name: "monotonic clock ahead after a kill", run: clockAhead, needs: namespaces},
 
 		{name: "leader cut from its followers", run: cutFromFollowers(both), outage: true, needs: namespaces},
@@ -59,6 +67,8 @@ func kinds() []kind {
 		{name: "one ZooKeeper killed and restarted", run: killOneZooKeeper, needs: zooKeeper},
 		{name: "ZooKeeper frozen until all sessions are over", run: freezeZooKeeper, needs: zooKeeper, outage: true},
 		{name: "ZooKeeper and a leader killed", run: killZooKeeperAndLeader, needs: zooKeeper, outage: true},
+
+		{name: "storm of kills, freezes and cuts", run: storm, outage: true, needs: namespaces | zooKeeper},
 
 		{name: "disk of a leader full", run: func(w *world) { w.fillDisk(w.leader()) }, outage: true, needs: namespaces | ours},
 		{name: "disk of a follower full", run: func(w *world) { w.fillDisk(w.follower()) }, outage: true, needs: namespaces | ours},
@@ -156,6 +166,31 @@ func rollingRestart(w *world) {
 		w.restart()
 		w.awaitWhole()
 	}
+}
+
+// moveAndKill gives a partition other replicas and kills any node, before, while
+// or after the new ones catch up.
+func moveAndKill(w *world) {
+	partition := w.rng.IntN(partitions)
+	var target []int32
+	for _, i := range w.rng.Perm(len(w.cluster.Nodes))[:replicas] {
+		target = append(target, w.cluster.Nodes[i].ID)
+	}
+	w.say("move partition %d from %v to %v", partition, w.partition(partition).Replicas, target)
+	w.await(serviceWithin, "the move begins", func(ctx context.Context) error {
+		var req kadm.AlterPartitionAssignmentsReq
+		req.Assign(w.topic, int32(partition), target)
+		resp, err := w.admin.AlterPartitionAssignments(ctx, req)
+		return errors.Join(err, resp.Error())
+	})
+	w.hold(w.between(0, sessionTimeout/2))
+	w.kill(w.cluster.Nodes[w.rng.IntN(len(w.cluster.Nodes))])
+	w.await(wholeWithin, "the move ends", func(ctx context.Context) error {
+		if is := w.partition(partition).Replicas; !slices.Equal(is, target) {
+			return fmt.Errorf("partition %d has replicas %v", partition, is)
+		}
+		return nil
+	})
 }
 
 // direction is which of the words between a node and others are cut.

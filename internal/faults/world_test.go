@@ -72,7 +72,7 @@ func newSluice(t *testing.T, seed uint64, ensemble int) *world {
 	for _, s := range servers {
 		connect += "," + s.Addr
 	}
-	cfg := testenv.ClusterConfig{Network: net, Properties: map[string]string{
+	cfg := testenv.ClusterConfig{Nodes: *nodes, Network: net, Properties: map[string]string{
 		"zookeeper.session.timeout.ms": fmt.Sprint(sessionTimeout.Milliseconds()),
 		"replica.lag.time.max.ms":      fmt.Sprint(sessionTimeout.Milliseconds()),
 		"auto.create.topics.enable":    "false",
@@ -88,7 +88,7 @@ func newSluice(t *testing.T, seed uint64, ensemble int) *world {
 func newKafka(t *testing.T, seed uint64) *world {
 	t.Helper()
 	net := testenv.NewNetwork(t)
-	cfg := testenv.ClusterConfig{Network: net, Properties: map[string]string{
+	cfg := testenv.ClusterConfig{Nodes: *nodes, Network: net, Properties: map[string]string{
 		"broker.session.timeout.ms":    fmt.Sprint(sessionTimeout.Milliseconds()),
 		"broker.heartbeat.interval.ms": "500",
 		"replica.lag.time.max.ms":      fmt.Sprint(sessionTimeout.Milliseconds()),

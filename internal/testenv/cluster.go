@@ -71,21 +71,49 @@ func (n *Node) Kill() { n.Process().Kill() }
 // Stop ends the node by SIGTERM, as an operator does.
 func (n *Node) Stop() error { return n.Process().Stop() }
 
-// Restart starts a node that has ended, on the same data and address, and waits
-// until it answers.
-func (n *Node) Restart(ctx context.Context) error {
-	if old := n.Process(); old != nil {
-		<-old.Done()
+// Ended says whether the node's newest process has ended, or none was started.
+func (n *Node) Ended() bool {
+	p := n.Process()
+	if p == nil {
+		return true
 	}
+	select {
+	case <-p.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// Launch starts a node that has ended, on the same data and address, and does not
+// wait for it.
+func (n *Node) Launch() error {
+	_, _, err := n.launch()
+	return err
+}
+
+func (n *Node) launch() (*Process, Command, error) {
 	command := n.Host.In(n.command)
 	command.ReadyTimeout = clusterReadyTimeout
 	p, err := spawn(command, n.logs)
 	if err != nil {
-		return fmt.Errorf("start %s: %w", n.command.Name, err)
+		return nil, command, fmt.Errorf("start %s: %w", n.command.Name, err)
 	}
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.process = p
-	n.mu.Unlock()
+	return p, command, nil
+}
+
+// Restart is Launch, and waits until the node answers.
+func (n *Node) Restart(ctx context.Context) error {
+	if old := n.Process(); old != nil {
+		<-old.Done()
+	}
+	p, command, err := n.launch()
+	if err != nil {
+		return err
+	}
 	if err := p.awaitReady(ctx, command); err != nil {
 		return fmt.Errorf("start %s: %w; it printed:\n%s", n.command.Name, err, p.tail())
 	}
@@ -115,12 +143,8 @@ func (c *Cluster) Restart(ctx context.Context) error {
 	errs := make([]error, len(c.Nodes))
 	var wg sync.WaitGroup
 	for i, n := range c.Nodes {
-		if p := n.Process(); p != nil {
-			select {
-			case <-p.Done():
-			default:
-				continue
-			}
+		if !n.Ended() {
+			continue
 		}
 		wg.Go(func() { errs[i] = n.Restart(ctx) })
 	}

@@ -88,6 +88,13 @@ func ZooKeeper(t testing.TB) *ZooKeeperServer {
 	return sharedZooKeeper.server
 }
 
+// ZooKeeperJars is the directory of the jars of a ZooKeeper, for a program that
+// starts one itself.
+func ZooKeeperJars(t testing.TB) string {
+	t.Helper()
+	return filepath.Join(need(t, zooKeeperPart), "jars")
+}
+
 // StartZooKeeper starts a ZooKeeper for t alone, which may be stopped, killed
 // and restarted.
 func StartZooKeeper(t testing.TB) *ZooKeeperServer {

@@ -297,7 +297,9 @@ func TestMigrationAnswersAsKafkaDoes(t *testing.T) {
 			compare(t, ours, theirs)
 			// Kafka's tool reads what was written.
 			all := records(t, cfg.DataDir)
-			undecoded := slices.ContainsFunc(all, func(r string) bool { return !strings.Contains(r, `payload: {"version"`) && !strings.Contains(r, "payload: <DELETE>") })
+			undecoded := slices.ContainsFunc(all, func(r string) bool {
+				return !strings.Contains(r, `payload: {"version"`) && !strings.Contains(r, "payload: <DELETE>")
+			})
 			if len(all) < 20 || undecoded {
 				t.Errorf("%d records:\n%s", len(all), strings.Join(all, "\n"))
 			}
