@@ -56,6 +56,9 @@ type Config struct {
 	// ReplacedDisk says that the data directory is a new one in place of one that
 	// is lost, which is refused otherwise. What the broker had comes back from the others.
 	ReplacedDisk bool
+	// ImportState moves the state of a broker that was alone from its data
+	// directory into ZooKeeper, which is refused otherwise.
+	ImportState bool
 	// InterBrokerListener is the listener that brokers reach each other by
 	// [inter.broker.listener.name]: the first of Listen.
 	InterBrokerListener string
