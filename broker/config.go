@@ -155,6 +155,9 @@ type Config struct {
 
 	// RequestBytesMax bounds one request [socket.request.max.bytes]: 100 MiB.
 	RequestBytesMax int
+	// SendBufferBytes is a connection's buffer for answers in the kernel
+	// [socket.send.buffer.bytes]: 100 KiB; -1 leaves it to the kernel.
+	SendBufferBytes int
 	// ConnectionsMax and ConnectionsPerIPMax bound the open connections
 	// [max.connections, max.connections.per.ip]: 10,000 and none.
 	ConnectionsMax, ConnectionsPerIPMax int
@@ -244,6 +247,7 @@ const (
 	defaultFetchBytesMax            = 55 << 20
 	defaultConnectionsMax           = 10_000
 	defaultRequestBytesMax          = 100 << 20
+	defaultSendBufferBytes          = 100 << 10
 	defaultRequestMemoryBytesMax    = 256 << 20
 	defaultConnectionIdleMax        = 10 * time.Minute
 	defaultInFlightMax              = 64
@@ -337,6 +341,7 @@ func (c Config) withDefaults() Config {
 		c.ConsumerGroupAssignors = group.Assignors()
 	}
 	or(&c.RequestBytesMax, defaultRequestBytesMax)
+	or(&c.SendBufferBytes, defaultSendBufferBytes)
 	or(&c.ConnectionsMax, defaultConnectionsMax)
 	or(&c.InFlightMax, defaultInFlightMax)
 	or(&c.RequestMemoryBytesMax, defaultRequestMemoryBytesMax)
