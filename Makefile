@@ -29,6 +29,10 @@ BROKERS := 1
 # Kills in a row of `make test-kill`, which takes some 2 s for each.
 KILLS := 50
 
+# What `make bench-broker` measures, empty for everything, and how often.
+LOADS ?=
+RUNS  ?= 3
+
 # Faults of `make test-faults`, some 10 s each, what draws them (0: any), and the
 # brokers, 3 to 5: with more than 3 partitions are moved too.
 ROUNDS         ?= 200
@@ -115,8 +119,8 @@ fuzz-short: ## each fuzz target for FUZZ_TIME (5s)
 bench: ## the benchmarks beside the code: make bench PKG=./agent/... BENCH=Tail
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCH_TIME) -benchmem $(PKG)
 
-bench-broker: ## this broker against Apache Kafka in one run (some 6 minutes on a quiet machine)
-	$(GO) test ./bench -v -count=1 -run AgainstKafka -timeout 30m -args -against-kafka
+bench-broker: ## this broker against Apache Kafka in one run (some 15 minutes; LOADS, a regular expression, picks, RUNS (3) repeats)
+	$(GO) test ./bench -v -count=1 -run '^TestAgainstKafka$$' -timeout 60m -args -against-kafka -loads '$(LOADS)' -runs $(RUNS)
 
 bench-cluster: ## three of these brokers against three nodes of Apache Kafka in one run (some 15 minutes)
 	$(GO) test ./bench -v -count=1 -run ClusterAgainstKafka -timeout 60m -args -cluster-against-kafka

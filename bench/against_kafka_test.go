@@ -4,11 +4,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,194 +20,199 @@ import (
 // takes minutes and asserts nothing about speed, so it runs only when asked for: make bench-broker.
 var (
 	againstKafka = flag.Bool("against-kafka", false, "measure the broker against Apache Kafka")
-	runsEach     = flag.Int("runs", 3, "runs of each load on each broker; the median is printed")
-	loadFor      = flag.Duration("load", 4*time.Second, "length of a load")
+	against      = flag.String("against", "", "measure against this binary of the broker instead of Kafka, such as one of an earlier commit")
+	only         = flag.String("loads", "", "regular expression: measure the loads whose names it matches")
+	runsEach     = flag.Int("runs", 3, "runs of each load on each broker, in turn; medians are printed")
+	loadFor      = flag.Duration("load", 2*time.Second, "length of a load at the most")
 )
 
-const benchPartitions = 4
-
-// A rival is one running broker.
-type rival struct {
-	name  string
-	addr  string
-	pid   int
-	ready time.Duration // from start to the first answer
-}
+// benchPartitions is the number of partitions of a load's topic, and loadBytes how much a load produces at the most: what fits into memory that is
+// warm (see warmMemory) and below what the kernel writes out meanwhile.
+const (
+	benchPartitions = 4
+	loadBytes       = 600_000_000
+)
 
 // A load is one kind of work on a topic that is made for each run and deleted after it, so that every run finds the page cache alike.
 type load struct {
 	name    string
-	prepare func(ctx context.Context, c *kgo.Client, topic string) error // not measured; may be nil
-	run     func(ctx context.Context, c *kgo.Client, topic string) (Stats, error)
+	options []kgo.Opt                                // of the client
+	prepare func(ctx context.Context, w *work) error // not measured; may be nil
+	run     func(ctx context.Context, w *work) (sample, error)
+}
+
+// work is what a load works with.
+type work struct {
+	t      *testing.T
+	rival  rival
+	client *kgo.Client
+	topic  string
 }
 
 // A sample is one run of a load on one broker.
 type sample struct {
-	stats Stats
-	cpu   time.Duration
+	stats    Stats
+	consumed Stats // of a consumer beside, if the load has one: its latency is from end to end
+	cpu      cpu
 }
-
-func (s sample) cpuPerGB() float64 { return s.cpu.Seconds() / (float64(s.stats.Bytes) / 1e9) }
 
 func TestAgainstKafka(t *testing.T) {
-	if !*againstKafka {
+	if !*againstKafka && *against == "" {
 		t.Skip("a measurement of minutes: make bench-broker")
 	}
-	rivals := []rival{startOurs(t), startKafka(t)}
-	fmt.Println("| load | figure | sluice | Kafka | ratio |\n|---|---|---|---|---|")
+	wanted, err := regexp.Compile(*only)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rivals := startRivals(t)
+	fmt.Printf("\n| load | figure | sluice | %s | ratio |\n|---|---|---|---|---|\n", rivals[1].name)
 	row("start", "ready after, s", rivals[0].ready.Seconds(), rivals[1].ready.Seconds())
 	row("idle", "resident MB", residentMB(t, rivals[0]), residentMB(t, rivals[1]))
+	compareLoads(t, rivals, func(l load) bool { return wanted.MatchString(l.name) })
+	row("after all", "resident MB", residentMB(t, rivals[0]), residentMB(t, rivals[1]))
+	for _, m := range measurements() {
+		if wanted.MatchString(m.name) {
+			t.Run(m.name, func(t *testing.T) { m.run(t, rivals) })
+		}
+	}
+}
+
+func startRivals(t *testing.T) [2]rival {
+	ours := startOurs(t, "sluice", testenv.Sluice(t), false)
+	if *against != "" {
+		return [2]rival{ours, startOurs(t, "other", *against, false)}
+	}
+	return [2]rival{ours, startKafka(t)}
+}
+
+func compareLoads(t *testing.T, rivals [2]rival, wanted func(load) bool) {
+	warm := false
 	for _, l := range loads() {
-		samples := [2][]sample{}
-		for range *runsEach {
-			for i, r := range rivals {
-				samples[i] = append(samples[i], measure(t, l, r))
+		if !wanted(l) {
+			continue
+		}
+		if !warm {
+			warmUp(t, rivals)
+			warm = true
+		}
+		t.Run(l.name, func(t *testing.T) { l.compare(t, rivals) })
+	}
+}
+
+// warmUp gives Kafka's compiler the time it has had on a server that runs for days, and both brokers the same work.
+func warmUp(t *testing.T, rivals [2]rival) {
+	for _, l := range []load{franzLoad(100, -1, "none"), franzLoad(1024, 1, "lz4"), rawLoad(100, -1, "none"), rawFetchLoad()} {
+		for _, r := range rivals {
+			l.measure(t, r)
+		}
+	}
+}
+
+// compare runs the load in turn on both: first a run that is not counted.
+func (l load) compare(t *testing.T, rivals [2]rival) {
+	var samples [2][]sample
+	for n := range *runsEach + 1 {
+		for _, i := range []int{n % 2, 1 - n%2} {
+			s := l.measure(t, rivals[i])
+			if n > 0 {
+				samples[i] = append(samples[i], s)
 			}
 		}
-		l.print(samples)
 	}
-	row("after all", "resident MB", residentMB(t, rivals[0]), residentMB(t, rivals[1]))
+	l.print(samples)
 }
 
-func loads() []load {
-	raw := func(name string, cfg RawConfig) load {
-		cfg.Duration = *loadFor
-		return load{name: name, run: func(ctx context.Context, c *kgo.Client, topic string) (Stats, error) {
-			cfg.Topic = topic
-			return RawProduce(ctx, c, cfg, nil)
-		}}
-	}
-	produce := func(name string, cfg ProduceConfig) load {
-		cfg.Duration = *loadFor
-		return load{name: name, run: func(ctx context.Context, c *kgo.Client, topic string) (Stats, error) {
-			cfg.Topic = topic
-			return Produce(ctx, c, cfg, nil)
-		}}
-	}
-	return []load{
-		raw("raw produce 100 B acks=1", RawConfig{RecordBytes: 100, Acks: 1, Codec: "none"}),
-		raw("raw produce 100 B acks=all", RawConfig{RecordBytes: 100, Acks: -1, Codec: "none"}),
-		raw("raw produce 100 B acks=all lz4", RawConfig{RecordBytes: 100, Acks: -1, Codec: "lz4"}),
-		raw("raw produce 1 KiB acks=1", RawConfig{RecordBytes: 1024, Acks: 1, Codec: "none"}),
-		raw("raw produce 1 KiB acks=all", RawConfig{RecordBytes: 1024, Acks: -1, Codec: "none"}),
-		{name: "raw fetch", prepare: fill, run: func(ctx context.Context, c *kgo.Client, topic string) (Stats, error) {
-			return RawConsume(ctx, c, topic, *loadFor, nil)
-		}},
-		produce("franz-go produce 100 B acks=all", ProduceConfig{RecordBytes: 100}),
-		produce("franz-go produce 1 KiB acks=all", ProduceConfig{RecordBytes: 1024}),
-		produce("5,000/s of 1 KiB, linger 0, acks=all", ProduceConfig{RecordBytes: 1024, Rate: 5000}),
-	}
-}
-
-// fill makes something to fetch.
-func fill(ctx context.Context, c *kgo.Client, topic string) error {
-	_, err := RawProduce(ctx, c, RawConfig{Topic: topic, Duration: time.Second, RecordBytes: 100, Acks: 1, Codec: "none"}, nil)
-	return err
-}
-
-func measure(t *testing.T, l load, r rival) sample {
+func (l load) measure(t *testing.T, r rival) sample {
 	t.Helper()
-	client, err := kgo.NewClient(ProduceOptions(kgo.SeedBrokers(r.addr), kgo.ProducerBatchCompression(kgo.NoCompression()))...)
+	client, err := kgo.NewClient(ProduceOptions(append([]kgo.Opt{kgo.SeedBrokers(r.addr), kgo.ProducerBatchCompression(kgo.NoCompression())}, l.options...)...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	s, err := l.on(t, client, r)
+	w := &work{t, r, client, "load-" + strconv.FormatInt(time.Now().UnixNano(), 36)}
+	s, err := l.on(w)
 	if err != nil {
 		t.Fatalf("%s on %s: %v", l.name, r.name, err)
 	}
+	r.removed(t, w.topic)
 	return s
 }
 
-func (l load) on(t *testing.T, client *kgo.Client, r rival) (s sample, err error) {
-	topic := strconv.FormatInt(time.Now().UnixNano(), 36)
-	if err := EnsureTopic(t.Context(), client, topic, benchPartitions, 1); err != nil {
+func (l load) on(w *work) (s sample, err error) {
+	ctx := w.t.Context()
+	warmMemory(w.t, w.rival)
+	if err := EnsureTopic(ctx, w.client, w.topic, benchPartitions, 1); err != nil {
 		return s, err
 	}
 	if l.prepare != nil {
-		if err := l.prepare(t.Context(), client, topic); err != nil {
+		if err := l.prepare(ctx, w); err != nil {
 			return s, err
 		}
 	}
-	before := cpuOf(t, r.pid)
-	if s.stats, err = l.run(t.Context(), client, topic); err != nil {
+	before := w.rival.cpu(w.t)
+	if s, err = l.run(ctx, w); err != nil {
 		return s, err
 	}
-	s.cpu = cpuOf(t, r.pid) - before
-	_, err = kadm.NewClient(client).DeleteTopics(t.Context(), topic)
-	return s, err
+	s.cpu = w.rival.cpu(w.t).since(before)
+	return s, deleteTopic(ctx, w.client, w.topic)
+}
+
+func deleteTopic(ctx context.Context, client *kgo.Client, topic string) error {
+	admin := kadm.NewClient(client)
+	admin.SetTimeoutMillis(int32(time.Minute.Milliseconds())) // a repeat would be told that the topic is unknown
+	deleted, err := admin.DeleteTopics(ctx, topic)
+	if err != nil {
+		return err
+	}
+	return deleted[topic].Err
 }
 
 func (l load) print(samples [2][]sample) {
-	figure := func(what string, of func(sample) float64) {
-		row(l.name, what, median(samples[0], of), median(samples[1], of))
+	l.figure("records/s", samples, func(s sample) float64 { return s.stats.RecordsPerSecond() })
+	l.figure("MB/s", samples, func(s sample) float64 { return s.stats.MegabytesPerSecond() })
+	l.figure("broker CPU s/GB", samples, func(s sample) float64 { return s.cpu.perGB(s.stats.Bytes) })
+	l.figure("of that in the kernel", samples, func(s sample) float64 { return s.cpu.systemShare() })
+	l.figure("broker CPU, cores", samples, func(s sample) float64 { return s.cpu.total().Seconds() / s.stats.Elapsed.Seconds() })
+	l.printLatency("ack", samples, func(s sample) Stats { return s.stats })
+	l.printLatency("end to end", samples, func(s sample) Stats { return s.consumed })
+}
+
+func (l load) printLatency(of string, samples [2][]sample, timed func(sample) Stats) {
+	if h := timed(samples[0][0]).Latency; h == nil || h.TotalCount() == 0 {
+		return
 	}
-	figure("records/s", func(s sample) float64 { return s.stats.RecordsPerSecond() })
-	figure("MB/s", func(s sample) float64 { return s.stats.MegabytesPerSecond() })
-	figure("broker CPU s/GB", sample.cpuPerGB)
-	if samples[0][0].stats.Latency.TotalCount() > 0 {
-		figure("p50 ms", func(s sample) float64 { return ms(s.stats.Quantile(.5)) })
-		figure("p99 ms", func(s sample) float64 { return ms(s.stats.Quantile(.99)) })
+	for _, q := range []float64{.5, .99} {
+		l.figure(fmt.Sprintf("%s p%.0f ms", of, 100*q), samples, func(s sample) float64 { return ms(timed(s).Quantile(q)) })
 	}
 }
 
-func median(samples []sample, of func(sample) float64) float64 {
+func (l load) figure(what string, samples [2][]sample, of func(sample) float64) {
+	ours, theirs := median(values(samples[0], of)), median(values(samples[1], of))
+	fmt.Printf("| %s | %s | %.4g | %.4g | %.2f |\n", l.name, what, ours, theirs, median(ratios(samples, of)))
+}
+
+// ratios are those of the runs that were made in turn: what disturbs the machine for some seconds is in both.
+func ratios(samples [2][]sample, of func(sample) float64) []float64 {
+	ours, theirs := values(samples[0], of), values(samples[1], of)
+	for i := range ours {
+		ours[i] /= theirs[i]
+	}
+	return ours
+}
+
+func values(samples []sample, of func(sample) float64) []float64 {
 	values := make([]float64, len(samples))
 	for i, s := range samples {
 		values[i] = of(s)
 	}
+	return values
+}
+
+func median(values []float64) float64 {
 	slices.Sort(values)
 	return values[len(values)/2]
 }
 
 func row(load, figure string, ours, theirs float64) {
 	fmt.Printf("| %s | %s | %.4g | %.4g | %.2f |\n", load, figure, ours, theirs, ours/theirs)
-}
-
-// startOurs starts the binary with the flush left to the kernel, as Kafka leaves it.
-func startOurs(t *testing.T) rival {
-	dir := t.TempDir()
-	config := filepath.Join(dir, "broker.yaml")
-	if err := os.WriteFile(config, []byte("log.group.fsync.enable: false\nlog.segment.delete.delay.ms: 100\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	addr := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
-	binary := testenv.Sluice(t)
-	start := time.Now()
-	p := testenv.Start(t, testenv.Command{Name: "broker", Path: binary,
-		Args:  []string{"broker", "--config", config, "--data", filepath.Join(dir, "data"), "--listen", addr, "--metrics", ""},
-		Ready: func(ctx context.Context) error { return testenv.PingKafka(ctx, addr) }})
-	return rival{"sluice", addr, p.PID(), time.Since(start)}
-}
-
-func startKafka(t *testing.T) rival {
-	start := time.Now()
-	k := testenv.StartKafka(t, testenv.KafkaConfig{Measured: true, Properties: map[string]string{"log.segment.delete.delay.ms": "100", "file.delete.delay.ms": "100"}})
-	return rival{"kafka", k.Addr, k.PID(), time.Since(start)}
-}
-
-// clockTick is the unit of the CPU times in /proc (USER_HZ), the same on all Linux systems Go runs on.
-const clockTick = 10 * time.Millisecond
-
-func cpuOf(t *testing.T, pid int) time.Duration {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Skip("CPU times are read from /proc: ", err)
-	}
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	user, _ := strconv.Atoi(fields[11])
-	system, _ := strconv.Atoi(fields[12])
-	return time.Duration(user+system) * clockTick
-}
-
-func residentMB(t *testing.T, r rival) float64 {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.pid))
-	if err != nil {
-		t.Skip("memory is read from /proc: ", err)
-	}
-	_, rest, _ := strings.Cut(string(text), "VmRSS:")
-	kb, _ := strconv.Atoi(strings.Fields(rest)[0])
-	return float64(kb) / 1e3
 }

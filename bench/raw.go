@@ -34,6 +34,8 @@ const (
 type RawConfig struct {
 	Topic        string
 	Duration     time.Duration // required
+	Records      int64         // stop after so many, if that comes first; 0 means no limit
+	Rate         int64         // records per second; 0 means as fast as it goes
 	RecordBytes  int           // value size, at least 20
 	BatchRecords int           // records in each batch; 0 means as many as make 1 MB of values
 	InFlight     int           // requests under way on each connection; 0 means 4
@@ -62,10 +64,19 @@ func RawProduce(ctx context.Context, client *kgo.Client, cfg RawConfig, progress
 	t := newTally()
 	stop := t.report(progress)
 	defer stop()
-	err = onEachPartition(ctx, client, cfg.Topic, func(ctx context.Context, conn net.Conn, partition int32) error {
-		return rawProducePartition(ctx, conn, cfg, produceFrame(cfg, partition, batch), t)
+	err = onEachPartition(ctx, client, cfg.Topic, func(ctx context.Context, conn net.Conn, partition int32, count int) error {
+		return rawProducePartition(ctx, conn, cfg.share(count), produceFrame(cfg, partition, batch), t)
 	})
 	return t.stats(), err
+}
+
+// share is a partition's part of the load.
+func (cfg RawConfig) share(partitions int) RawConfig {
+	cfg.Rate /= int64(partitions)
+	if cfg.Records > 0 {
+		cfg.Records = max(cfg.Records/int64(partitions), 1)
+	}
+	return cfg
 }
 
 func rawBatch(cfg RawConfig) ([]byte, error) {
@@ -107,7 +118,11 @@ func rawProducePartition(ctx context.Context, conn net.Conn, cfg RawConfig, fram
 	slots := make(chan time.Time, cfg.InFlight) // when each request under way was sent
 	answered := make(chan error, 1)
 	go func() { answered <- readProduceAnswers(conn, cfg, slots, t) }()
-	for id := uint32(0); ctx.Err() == nil; id++ {
+	pace := newBatchPace(cfg)
+	for id := uint32(0); ctx.Err() == nil && (cfg.Records == 0 || int64(id)*int64(cfg.BatchRecords) < cfg.Records); id++ {
+		if !pace.wait(ctx) {
+			break
+		}
 		select {
 		case slots <- time.Now():
 		case err := <-answered:
@@ -120,6 +135,30 @@ func rawProducePartition(ctx context.Context, conn net.Conn, cfg RawConfig, fram
 	}
 	close(slots)
 	return <-answered
+}
+
+// batchPace is the times at which a connection sends its batches: evenly spread, and no batch is left out when one was late.
+type batchPace struct {
+	every time.Duration // 0: as fast as it goes
+	next  time.Time
+}
+
+func newBatchPace(cfg RawConfig) *batchPace {
+	p := &batchPace{next: time.Now()}
+	if cfg.Rate > 0 {
+		p.every = time.Second * time.Duration(cfg.BatchRecords) / time.Duration(cfg.Rate)
+	}
+	return p
+}
+
+// wait blocks until the next batch may go; false means that ctx ended.
+func (p *batchPace) wait(ctx context.Context) bool {
+	if p.every == 0 {
+		return true
+	}
+	p.next = p.next.Add(p.every)
+	time.Sleep(time.Until(p.next))
+	return ctx.Err() == nil
 }
 
 func readProduceAnswers(conn net.Conn, cfg RawConfig, slots <-chan time.Time, t *tally) error {
@@ -166,13 +205,14 @@ func RawConsume(ctx context.Context, client *kgo.Client, topic string, duration 
 	t := newTally()
 	stop := t.report(progress)
 	defer stop()
-	err := onEachPartition(ctx, client, topic, func(ctx context.Context, conn net.Conn, partition int32) error {
-		return rawFetchPartition(ctx, conn, topic, partition, t)
+	err := onEachPartition(ctx, client, topic, func(ctx context.Context, conn net.Conn, partition int32, _ int) error {
+		return rawFetchPartition(ctx, conn, topic, partition, true, t)
 	})
 	return t.stats(), err
 }
 
-func rawFetchPartition(ctx context.Context, conn net.Conn, topic string, partition int32, t *tally) error {
+// rawFetchPartition fetches a partition from its start to its end, again and again if told so.
+func rawFetchPartition(ctx context.Context, conn net.Conn, topic string, partition int32, again bool, t *tally) error {
 	in := bufio.NewReaderSize(conn, rawReadBuffer)
 	format := kmsg.NewRequestFormatter(kmsg.FormatterClientID("sluice-raw"))
 	var frame, buf []byte
@@ -195,11 +235,14 @@ func rawFetchPartition(ctx context.Context, conn net.Conn, topic string, partiti
 			return err
 		}
 		next, records := countBatches(p.RecordBatches, offset)
-		if records == 0 {
-			next = 0 // the end: begin again
-		}
 		t.addMany(records, len(p.RecordBatches), 0)
-		offset = next
+		if offset = next; offset < p.HighWatermark {
+			continue
+		}
+		if !again {
+			return nil
+		}
+		offset = 0 // at once: at the end, the broker would wait for more
 	}
 	return nil
 }
@@ -249,8 +292,9 @@ func readFrame(in io.Reader, buf []byte) ([]byte, error) {
 	return buf, err
 }
 
-// onEachPartition opens a connection to the leader of every partition and runs work on all of them side by side.
-func onEachPartition(ctx context.Context, client *kgo.Client, topic string, work func(context.Context, net.Conn, int32) error) error {
+// onEachPartition opens a connection to the leader of every partition and runs work on all of them side by side. Each
+// is told how many there are.
+func onEachPartition(ctx context.Context, client *kgo.Client, topic string, work func(ctx context.Context, conn net.Conn, partition int32, count int) error) error {
 	leaders, err := leaders(ctx, client, topic)
 	if err != nil {
 		return fmt.Errorf("ask for the leaders of topic %s: %w", topic, err)
@@ -265,7 +309,7 @@ func onEachPartition(ctx context.Context, client *kgo.Client, topic string, work
 				return
 			}
 			defer conn.Close()
-			if err := work(ctx, conn, int32(partition)); err != nil {
+			if err := work(ctx, conn, int32(partition), len(leaders)); err != nil {
 				errs[partition] = fmt.Errorf("partition %d: %w", partition, err)
 			}
 		})

@@ -48,6 +48,7 @@ func (b *Broker) build() {
 		ListenAddrs:         addresses,
 		ListenNames:         names,
 		MaxRequestBytes:     b.cfg.RequestBytesMax,
+		SendBufferBytes:     b.cfg.SendBufferBytes,
 		MaxConnections:      b.cfg.ConnectionsMax,
 		MaxConnectionsPerIP: b.cfg.ConnectionsPerIPMax,
 		MaxInFlight:         b.cfg.InFlightMax,

@@ -126,6 +126,24 @@ func (b *Broker) storeFinal(all []*replica.Partition) {
 	b.storeCleaned()
 }
 
+// lowerRecoveryPoint stores the recovery point of a log that was cut off below the
+// stored one. An error takes the partition offline.
+func (b *Broker) lowerRecoveryPoint(p *replica.Partition) error {
+	d, point := b.dirOf(p), p.Log().RecoveryPoint()
+	b.storing.Lock()
+	defer b.storing.Unlock()
+	points := maps.Clone(d.written[commitlog.RecoveryPointFile])
+	if points[name(p)] <= point {
+		return nil
+	}
+	points[name(p)] = point
+	if err := commitlog.WriteOffsetCheckpoint(b.cfg.FS, filepath.Join(d.path, commitlog.RecoveryPointFile), points); err != nil {
+		return err
+	}
+	d.written[commitlog.RecoveryPointFile] = points
+	return nil
+}
+
 func (b *Broker) highWatermarkStep() {
 	marks := offsets{}
 	for _, p := range b.partitions.All() {
@@ -166,9 +184,14 @@ func (b *Broker) store(file string, now offsets) {
 		byDir[d] = offsets{}
 	}
 	for tp, offset := range now {
-		if p := b.partitions.Get(tp.Topic, tp.Partition); p != nil {
-			byDir[b.dirOf(p)][tp] = offset
+		p := b.partitions.Get(tp.Topic, tp.Partition)
+		if p == nil {
+			continue
 		}
+		if file == commitlog.RecoveryPointFile {
+			offset = min(offset, p.Log().RecoveryPoint()) // the log may have been cut since
+		}
+		byDir[b.dirOf(p)][tp] = offset
 	}
 	for d, known := range byDir {
 		for tp, offset := range unopened[d] {

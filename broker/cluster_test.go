@@ -315,3 +315,35 @@ func TestCoordinatorMoves(t *testing.T) {
 		bs.await("in sync", inSync("t", 3))
 	}
 }
+
+// A stop in good order moves what the broker leads first: an idempotent producer
+// sees no error, and hardly a pause.
+func TestControlledShutdownPause(t *testing.T) {
+	bs := startBrokers(t, 3)
+	bs.createTopic("t", 1, 3, map[string]*string{"min.insync.replicas": kadm.StringPtr("2")})
+	bs.await("all in sync", inSync("t", 3))
+	cl := bs.client(kgo.RequiredAcks(kgo.AllISRAcks()))
+	produce(t, cl, "t", 0, 100)
+	leader := bs.nodes[0].metadata.Image().Topic("t").Partitions[0].Leader
+	stopped := make(chan struct{})
+	var longest time.Duration
+	go func() {
+		bs.stop(leader)
+		close(stopped)
+	}()
+	last := time.Now()
+	for n := 100; ; n++ {
+		produce(t, cl, "t", n, n+1)
+		now := time.Now()
+		longest, last = max(longest, now.Sub(last)), now
+		select {
+		case <-stopped:
+			t.Logf("longest pause %v in %d records", longest, n-100)
+			if longest > 2*time.Second {
+				t.Errorf("a pause of %v", longest)
+			}
+			return
+		default:
+		}
+	}
+}

@@ -56,6 +56,9 @@ type Config struct {
 	// ReplacedDisk says that the data directory is a new one in place of one that
 	// is lost, which is refused otherwise. What the broker had comes back from the others.
 	ReplacedDisk bool
+	// ImportState moves the state of a broker that was alone from its data
+	// directory into ZooKeeper, which is refused otherwise.
+	ImportState bool
 	// InterBrokerListener is the listener that brokers reach each other by
 	// [inter.broker.listener.name]: the first of Listen.
 	InterBrokerListener string
@@ -152,6 +155,9 @@ type Config struct {
 
 	// RequestBytesMax bounds one request [socket.request.max.bytes]: 100 MiB.
 	RequestBytesMax int
+	// SendBufferBytes is a connection's buffer for answers in the kernel
+	// [socket.send.buffer.bytes]: 100 KiB; -1 leaves it to the kernel.
+	SendBufferBytes int
 	// ConnectionsMax and ConnectionsPerIPMax bound the open connections
 	// [max.connections, max.connections.per.ip]: 10,000 and none.
 	ConnectionsMax, ConnectionsPerIPMax int
@@ -241,6 +247,7 @@ const (
 	defaultFetchBytesMax            = 55 << 20
 	defaultConnectionsMax           = 10_000
 	defaultRequestBytesMax          = 100 << 20
+	defaultSendBufferBytes          = 100 << 10
 	defaultRequestMemoryBytesMax    = 256 << 20
 	defaultConnectionIdleMax        = 10 * time.Minute
 	defaultInFlightMax              = 64
@@ -334,6 +341,7 @@ func (c Config) withDefaults() Config {
 		c.ConsumerGroupAssignors = group.Assignors()
 	}
 	or(&c.RequestBytesMax, defaultRequestBytesMax)
+	or(&c.SendBufferBytes, defaultSendBufferBytes)
 	or(&c.ConnectionsMax, defaultConnectionsMax)
 	or(&c.InFlightMax, defaultInFlightMax)
 	or(&c.RequestMemoryBytesMax, defaultRequestMemoryBytesMax)

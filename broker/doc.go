@@ -7,18 +7,20 @@
 //  1. the data directories are made, tried for writing and locked
 //  2. the listeners are bound, so that a port in use stops the start before
 //     anything is touched; connections wait in the system's queue
-//  3. meta.properties is read or made, and the mark of a clean stop is taken away,
-//     in each data directory
-//  4. the cluster store is opened and this broker becomes its controller; after
-//     an unclean stop every partition gets a new leader epoch
-//  5. the logs are found, opened, several at a time, and recovered where needed;
-//     what was set while the broker ran is in force before
-//  6. the partitions lead; the group coordinator replays its partitions
-//  7. requests are served
+//  3. the cluster store is opened, in the data directory or in ZooKeeper, and
+//     meta.properties is read or made; a directory that belongs elsewhere is refused
+//  4. the mark of a clean stop is taken away in each data directory, and the logs
+//     in them are opened, several at a time, and recovered where needed
+//  5. the broker registers with what it found, and stands for the controller's
+//     office; requests of other brokers are served
+//  6. with the first picture of the cluster, what does not belong here is put
+//     aside, settings are in force, and partitions lead and follow; the group
+//     coordinator replays those it leads
+//  7. requests of clients are served
 //
 // # Stop
 //
-// No more connections and requests are taken; what waits for records is
+// The controller moves what this broker leads to others. No more connections and requests are taken; what waits for records is
 // answered; what waits for the disk is synced and answered; groups resign; the
 // logs are closed; checkpoints are written, and last the mark of a clean stop.
 //
@@ -27,7 +29,9 @@
 // One goroutine runs the steps: closing old segments, retention, checkpoints,
 // forgetting idle producers, opening again what was offline. log.flush.threads
 // sync logs when something waits for it, log.cleaner.threads compact those of
-// compacted topics.
+// compacted topics. In a cluster num.replica.fetchers goroutines for each other
+// broker copy what it leads, and one has the controller told who is in sync with
+// what this broker leads.
 //
 // # Data directories
 //
@@ -41,5 +45,7 @@
 // The metadata's lock comes first: changes of the image run under it, and
 // open and close partitions. Below it is Broker.storing, held over the writing of
 // checkpoint files, under which a directory may fail. See packages replica
-// and coordinator for theirs.
+// and coordinator for theirs. The lock of the fetchers lies below the metadata's
+// too, over those of package replica's fetchers; that of the keeper of in-sync
+// replicas is a leaf.
 package broker

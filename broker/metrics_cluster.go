@@ -41,7 +41,7 @@ func newClusterMetrics(b *Broker) *clusterMetrics {
 		leaders:         desc("broker_leaders", "Partitions that this broker leads."),
 		underReplicated: desc("broker_under_replicated_partitions", "Partitions that this broker leads and that have replicas out of sync."),
 		underMinISR:     desc("broker_under_min_isr_partitions", "Partitions that this broker leads and that have fewer replicas in sync than min.insync.replicas: acks=all is refused."),
-		lag:             desc("broker_replica_lag_records", "Records that the follower lacks which is the furthest behind of those on a broker, of all partitions that this broker leads.", "follower"),
+		lag:             prometheus.NewDesc("sluice_broker_replica_lag_records", "Records that the follower on a broker lacks that is the furthest behind, of all partitions that this broker leads.", []string{"follower"}, nil),
 		zooKeeper:       desc("broker_zookeeper_connected", "Whether ZooKeeper can be reached, 1 or 0; absent from a broker that is alone."),
 		active:          desc("controller_active", "Whether this broker is the controller, 1 or 0."),
 		brokers:         desc("controller_brokers", "Brokers in the cluster; told by the controller."),

@@ -88,6 +88,7 @@ func (b *Broker) apply(old, new *cluster.Image) {
 	b.openMissing(add)
 	b.serve(add)
 	b.fetch(old, new, add)
+	b.reviewISR(old, new, add)
 	for _, name := range deleted {
 		b.api.ForgetTopic(name)
 	}
@@ -230,6 +231,8 @@ func (b *Broker) openPartition(a assignment, d *dataDir) (*replica.Partition, co
 		LagMax:     b.cfg.ReplicaLagMax,
 		Notify:     b.flusher.notify,
 		ISRDue:     b.isrDue,
+		Live:       b.isLive,
+		Cut:        b.lowerRecoveryPoint,
 		Failed:     b.storageFailed,
 	}, topicCfg), recovery, nil
 }

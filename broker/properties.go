@@ -124,6 +124,8 @@ func properties() []property {
 			func(c *Config) *time.Duration { return &c.ConsumerGroupAssignmentInterval }),
 		migrationPolicy("group.consumer.migration.policy", "Which groups with members change their protocol: upgrade lets the first member of the consumer protocol take a group of consumers over, downgrade lets the last one that leaves give it back, bidirectional both, disabled none, which also keeps members of the classic protocol out of groups of the other. Groups without members always can."),
 		number("socket.request.max.bytes", 1024, math.MaxInt32, "The largest request, in bytes.", func(c *Config) *int { return &c.RequestBytesMax }),
+		number("socket.send.buffer.bytes", -1, math.MaxInt32, "What the kernel keeps of the answers that a client has not taken, in bytes; -1 leaves it to the kernel, which suits clients far away.",
+			func(c *Config) *int { return &c.SendBufferBytes }),
 		number("max.connections", 1, math.MaxInt32, "The most open connections.", func(c *Config) *int { return &c.ConnectionsMax }).whileRunning(),
 		number("max.connections.per.ip", 0, math.MaxInt32, "The most open connections of one address; 0 sets no limit.",
 			func(c *Config) *int { return &c.ConnectionsPerIPMax }).whileRunning(),

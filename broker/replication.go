@@ -60,6 +60,36 @@ func (b *Broker) isrDue(p *replica.Partition) {
 	}
 }
 
+// isLive tells whether a follower is to be waited for, as far as this broker knows:
+// its broker is in the cluster and does not shut down.
+func (b *Broker) isLive(broker int32) bool {
+	peer, live := b.metadata.Image().Broker(broker)
+	return live && !peer.ShuttingDown
+}
+
+// reviewISR has the leaders take out the followers that are not live any more. The
+// controller leaves that to them.
+func (b *Broker) reviewISR(old, im *cluster.Image, wanted []assignment) {
+	if b.isr == nil {
+		return
+	}
+	list := make([]*replica.Partition, 0, len(wanted))
+	for _, a := range wanted {
+		if p := b.partitions.GetByID(a.topic.ID, a.index); p != nil {
+			list = append(list, p)
+		}
+	}
+	same := func(x, y cluster.Broker) bool { return sameLife(x, y) && x.ShuttingDown == y.ShuttingDown }
+	if !slices.EqualFunc(brokersOf(old), im.Brokers, same) {
+		list = b.partitions.All()
+	}
+	for _, p := range list {
+		if p.Err() == nil {
+			b.isr.due(p)
+		}
+	}
+}
+
 // stopReplication ends what copies from other brokers.
 func (b *Broker) stopReplication() {
 	if b.fetchers != nil {

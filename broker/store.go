@@ -67,13 +67,13 @@ func (b *Broker) checkMembership() (err error) {
 	}
 	_, err = os.Stat(filepath.Join(dir, clusterDir))
 	switch {
-	case errors.Is(err, fs.ErrNotExist) || err == nil && !b.clustered():
+	case errors.Is(err, fs.ErrNotExist) || err == nil && (!b.clustered() || b.cfg.ImportState):
 		return nil
 	case err != nil:
 		return fmt.Errorf("look for a cluster store in %s: %w", dir, err)
 	}
 	return fmt.Errorf("%w: %s has the state of a broker that is alone, and zookeeper.connect is set; take zookeeper.connect away, "+
-		"or give another directory with --data (log.dirs) and copy the topics with a mirroring tool", errAlone, dir)
+		"or start it once with --import-state to move its state into ZooKeeper", errAlone, dir)
 }
 
 // openZooKeeper connects to ZooKeeper, where a new data directory learns its
@@ -89,10 +89,45 @@ func (b *Broker) openZooKeeper(ctx context.Context) error {
 		return fmt.Errorf("zookeeper.connect is %s: %w", b.cfg.ZooKeeperConnect, err)
 	}
 	b.clusterStore = store
+	if err := b.importState(ctx, store); err != nil {
+		return err
+	}
 	if err := b.checkClusterID(ctx, store); err != nil {
 		return err
 	}
 	return b.identifyDirs(func() (string, error) { return cluster.EnsureClusterID(ctx, store, randomID()) })
+}
+
+// importedDir is what the embedded store's directory is called once its state
+// is in ZooKeeper.
+const importedDir = clusterDir + ".imported"
+
+// importState moves the state of a broker that was alone into ZooKeeper, where
+// there must be no cluster yet. The directory has its new name only when all is
+// there, so that an import that was cut short is gone on with.
+func (b *Broker) importState(ctx context.Context, to cluster.Store) error {
+	dir := b.dirs[0].path
+	embedded := filepath.Join(dir, clusterDir)
+	if _, err := os.Stat(embedded); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	from, _, err := cluster.OpenEmbedded(embedded)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if err := cluster.CopyTree(ctx, from, to); err != nil {
+		return fmt.Errorf("move the state in %s to ZooKeeper at %s: %w", embedded, b.cfg.ZooKeeperConnect, err)
+	}
+	// From here on it is not to be started alone.
+	if err := b.noteMembership(); err != nil {
+		return err
+	}
+	if err := os.Rename(embedded, filepath.Join(dir, importedDir)); err != nil {
+		return fmt.Errorf("give the state that was moved to ZooKeeper another name: %w", err)
+	}
+	b.log.Info("the state of the broker that was alone is in ZooKeeper now", "kept_copy", filepath.Join(dir, importedDir))
+	return nil
 }
 
 // checkClusterID refuses a data directory of another cluster. Only one that

@@ -192,6 +192,48 @@ func awaitNoBroker(t *testing.T, connect string) {
 	}
 }
 
+// A broker that was alone becomes one of several with all that it had.
+func TestBrokerThatWasAloneJoinsACluster(t *testing.T) {
+	connect := newChroot(t, testenv.ZooKeeper(t))
+	cfg := testConfig(t)
+	n := startNode(t, cfg)
+	n.createTopic(t, "kept", 2, map[string]*string{"retention.ms": ptr("3600000")})
+	produce(t, n.client(t), "kept", 0, 100)
+	reader := n.client(t, kgo.ConsumerGroup("g"), kgo.ConsumeTopics("kept"))
+	consume(t, reader, 100)
+	if err := reader.CommitUncommittedOffsets(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	reader.Close()
+	before, id := n.metadata.Image().Topic("kept"), n.identity.ClusterID
+	n.stop(t)
+
+	cfg.ZooKeeperConnect, cfg.ImportState = connect, true
+	n = startNode(t, cfg)
+	cfg.ImportState = false
+	after := n.metadata.Image().Topic("kept")
+	if after == nil || after.ID != before.ID || after.Config["retention.ms"] != "3600000" || n.identity.ClusterID != id {
+		t.Errorf("%+v, before %+v", after, before)
+	}
+	other := startNode(t, clusterConfig(t, 2, connect))
+	reader = other.client(t, kgo.ConsumerGroup("g"), kgo.ConsumeTopics("kept"))
+	produce(t, other.client(t), "kept", 100, 110)
+	for _, r := range consume(t, reader, 10) {
+		if string(r.Value) < "value-000100" {
+			t.Errorf("%s was committed before", r.Value)
+		}
+	}
+	reader.Close()
+	n.stop(t)
+	n = startNode(t, cfg)
+	if got := consume(t, n.client(t, kgo.ConsumeTopics("kept")), 110); len(got) != 110 {
+		t.Errorf("%d records", len(got))
+	}
+	n.stop(t)
+	cfg.ZooKeeperConnect = ""
+	refuse(t, cfg, "set zookeeper.connect")
+}
+
 // With the wrong place of the cluster's state every log would be that of no
 // topic: what belongs elsewhere is refused, and nothing is changed.
 func TestStoreRefusals(t *testing.T) {

@@ -34,6 +34,16 @@ func TestPrometheusConfiguration(t *testing.T) {
 	}
 }
 
+// Every metric that an alert asks for is one that the source makes.
+func TestAlertsNameMetrics(t *testing.T) {
+	source := sourceText(t)
+	for _, name := range regexp.MustCompile(`sluice_\w+`).FindAllString(readText(t, "prometheus/alerts.yml"), -1) {
+		if !strings.Contains(source, `"`+strings.TrimPrefix(name, "sluice_")+`"`) && !strings.Contains(source, `"`+name+`"`) {
+			t.Errorf("an alert asks for %s, which nothing makes", name)
+		}
+	}
+}
+
 // TestEveryPanelAnswers runs the quick start's pipeline on a log that grows and
 // is rotated, has Prometheus scrape it by the configuration beside this file,
 // and demands data of every query of every panel.

@@ -149,13 +149,35 @@ func (c *Controller) commit(ctx context.Context, r *term, next *Image, further .
 	}
 	ops := append(StateOps(r.image, next, r.office.Epoch), further...)
 	if err := c.write(ctx, r, ops); err != nil {
-		// Some of it may be stored, or all: the store knows.
-		r.stale = true
+		c.doubt(r)
 		return err
 	}
 	r.image = next
 	r.pushes.publish(next)
 	return nil
+}
+
+// doubt makes the store be read again, since it may have some of a change that
+// failed, or all: before anything else is decided, and soon in any case, for
+// what is there of the change is to be completed.
+func (c *Controller) doubt(r *term) {
+	r.stale = true
+	if r.doubted || c.term != r {
+		return
+	}
+	r.doubted = true
+	c.inBackground(r, func(r *term) {
+		for pause(r.ctx, c.cfg.RetryBackoff) {
+			err := c.enterTerm(r)
+			if err == nil {
+				r.doubted = false
+				c.leave()
+			}
+			if err == nil || errors.Is(err, ErrNotController) {
+				return
+			}
+		}
+	})
 }
 
 // Bounds of one transaction, so that it stays under the largest request that a
@@ -166,7 +188,9 @@ const (
 	txnBytesMax = 700 << 10
 )
 
-// write applies ops while this controller is in office. The caller holds the lock.
+// write applies ops while this controller is in office. Once some of them are
+// applied it goes on as long as the term: ctx can end the wait for the first
+// transaction only. The caller holds the lock.
 func (c *Controller) write(ctx context.Context, r *term, ops []Op) error {
 	for len(ops) > 0 {
 		n := txnLen(ops)
@@ -174,7 +198,7 @@ func (c *Controller) write(ctx context.Context, r *term, ops []Op) error {
 		if err := c.store.Txn(ctx, txn...); err != nil {
 			return c.explain(r, err)
 		}
-		ops = ops[n:]
+		ops, ctx = ops[n:], r.ctx
 	}
 	return nil
 }

@@ -56,19 +56,16 @@ func (m membership) decide(p Partition, unclean func() bool) Partition {
 	}
 	p.Offline = m.stillOffline(p.Offline)
 	had := m.withData(p.ISR)
-	p.ISR = m.inSync(p, had)
+	p.ISR = m.complete(p, had)
 	if slices.Contains(p.ISR, p.Leader) && m.stays(p, p.Leader) {
 		return p
 	}
 	leader := m.im.preferred(p, p.ISR)
-	if leader == NoLeader {
-		p.ISR = m.complete(had)
-		if unclean() {
-			leader = m.im.uncleanLeader(p)
-		}
-		if leader != NoLeader {
-			p.ISR = []int32{leader}
-		}
+	if leader == NoLeader && unclean() {
+		leader = m.im.uncleanLeader(p)
+	}
+	if leader != NoLeader && (!slices.Contains(p.ISR, leader) || m.came[leader] && m.lost(leader)) {
+		p.ISR = []int32{leader} // nobody has what it lacks and can be waited for
 	}
 	if b, _ := m.im.Broker(leader); leader == p.Leader && (leader == NoLeader || b.Clean) {
 		return p
@@ -105,30 +102,26 @@ func (m membership) withData(isr []int32) []int32 {
 	})
 }
 
-// complete drops those that lost records, if that leaves any: they are who can
-// be waited for when nobody can lead.
-func (m membership) complete(had []int32) []int32 {
-	if all := only(had, func(id int32) bool { return !m.came[id] || !m.lost(id) }); len(all) > 0 {
-		return all
-	}
-	return had
+// complete drops those that came back without all they had, and those whose disk
+// has failed, if that leaves any: if it does not, what one of them has is as much as
+// can be had.
+//
+// Nobody else is dropped here, whoever has left. The store hears of a death late:
+// who seems to be there may have lost its power by now, and with it what it had not
+// synced, while who has left was only restarted. So it is a leader, which shows
+// thereby that it is there, that takes out who is gone, and the last one in
+// sync does so only after it has synced its log.
+func (m membership) complete(p Partition, had []int32) []int32 {
+	all := onlyIfAny(had, func(id int32) bool { return !m.came[id] || !m.lost(id) })
+	return onlyIfAny(all, func(id int32) bool { return !slices.Contains(p.Offline, id) })
 }
 
-// inSync returns the in-sync replicas under a leader that is to be found among
-// them. Those that came back with all they had keep their place beside those that
-// serve on: nothing was committed without them, and one that seems to serve on may
-// be a registration that has not ended yet. If all that were in sync lost
-// something, what the most preferred one has is as much as can be had.
-func (m membership) inSync(p Partition, had []int32) []int32 {
-	there := only(had, func(id int32) bool { return m.stays(p, id) || m.came[id] && !m.lost(id) })
-	if slices.Contains(there, p.Leader) && m.stays(p, p.Leader) || m.im.preferred(p, there) != NoLeader {
-		return there
+// onlyIfAny returns the members of ids that pass, or all if none does.
+func onlyIfAny(ids []int32, pass func(int32) bool) []int32 {
+	if out := only(ids, pass); len(out) > 0 {
+		return out
 	}
-	complete := m.complete(had)
-	if leader := m.im.preferred(p, complete); leader != NoLeader {
-		return []int32{leader}
-	}
-	return complete
+	return ids
 }
 
 // WithOffline decides what follows from what a broker answered to an update: of
@@ -185,9 +178,9 @@ func (p Partition) withOffline(broker int32, failed bool) (Partition, bool) {
 }
 
 // ShutDown prepares the controlled stop of a broker: what it leads goes to other
-// in-sync replicas, and it leaves every ISR that has another member.
-// remaining is what it still leads although there are other replicas, because
-// none of them is in sync.
+// in-sync replicas. The leaders take it out of those in sync, since it is marked as
+// shutting down. remaining is what it still leads although there are other
+// replicas, because none of them is in sync.
 func ShutDown(im *Image, brokerID int32) (next *Image, remaining []TopicPartition) {
 	brokers := slices.Clone(im.Brokers)
 	for i := range brokers {
@@ -197,24 +190,16 @@ func ShutDown(im *Image, brokerID int32) (next *Image, remaining []TopicPartitio
 	}
 	next = im.WithBrokers(brokers, im.ControllerID, im.ControllerEpoch)
 	next = next.mapPartitions(func(t *Topic, i int32, p Partition) Partition {
-		others := without(p.ISR, brokerID)
-		switch {
-		case !slices.Contains(p.ISR, brokerID):
-			return p
-		case p.Leader != brokerID:
-			if len(others) > 0 {
-				p.ISR = others
-			}
+		if p.Leader != brokerID {
 			return p
 		}
-		leader := next.preferred(p, others)
+		leader := next.preferred(p, p.ISR)
 		if leader == NoLeader {
 			if len(p.Replicas) > 1 {
 				remaining = append(remaining, TopicPartition{t.Name, i})
 			}
 			return p
 		}
-		p.ISR = others
 		return p.ledBy(leader)
 	})
 	return next, remaining

@@ -389,7 +389,7 @@ func electionProblems(fate [4]int, was, is Partition, unclean bool) (out []strin
 		check(fate[id] != cameReplaced || led && id == is.Leader && unclean, "a replica with another disk is in sync")
 		check(fate[id] != cameLost || len(is.ISR) == 1, "a replica that lost records is in sync with others")
 		check(slices.Contains(was.ISR, id) || id == is.Leader, "a replica came to be in sync")
-		check(!led || fate[id] != isAway && fate[id] != diskFailed, "a replica that is away is in sync with a leader")
+		check(!led || fate[id] != diskFailed, "a replica whose disk has failed is in sync with a leader")
 	}
 	// Who came back with everything keeps its place under whoever is in sync.
 	if led && slices.Contains(was.ISR, is.Leader) && fate[is.Leader] != cameLost && fate[is.Leader] != cameReplaced {
@@ -397,11 +397,9 @@ func electionProblems(fate [4]int, was, is Partition, unclean bool) (out []strin
 			check(fate[id] != cameClean && fate[id] != cameUnclean || slices.Contains(is.ISR, id), "a replica that came back with all it had is no longer in sync")
 		}
 	}
-	// Without a leader, whoever may still come back with everything is waited for.
-	if !led {
-		for _, id := range was.ISR {
-			check(fate[id] != isAway && fate[id] != diskFailed || slices.Contains(is.ISR, id), "a replica that may come back is not waited for")
-		}
+	// Who is away is left for a leader to take out.
+	for _, id := range was.ISR {
+		check(fate[id] != isAway || unclean && led && len(is.ISR) == 1 || slices.Contains(is.ISR, id), "a replica that may come back is not waited for")
 	}
 	if led && is.Leader == was.Leader {
 		again := fate[is.Leader] == cameUnclean || fate[is.Leader] == cameLost || fate[is.Leader] == cameReplaced

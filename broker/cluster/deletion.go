@@ -57,7 +57,7 @@ func (c *Controller) beginDeletion(ctx context.Context, r *term, name string) (*
 		return nil, fmt.Errorf("%w: %q", ErrUnknownTopic, name)
 	}
 	if err := c.write(ctx, r, []Op{Create(deleteTopicPath(name), nil)}); err != nil && !errors.Is(err, ErrNodeExists) {
-		r.stale = true
+		c.doubt(r)
 		return nil, fmt.Errorf("delete topic %q: %w", name, err)
 	}
 	r.image = r.image.Without(name)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -14,14 +15,19 @@ import (
 // dyingStore fails after some transactions, as the store of a killed broker does.
 type dyingStore struct {
 	*MemoryClient
-	left int
+	left atomic.Int64
+}
+
+func newDyingStore(m *Memory) *dyingStore {
+	s := &dyingStore{MemoryClient: m.Open()}
+	s.left.Store(1 << 30)
+	return s
 }
 
 func (s *dyingStore) Txn(ctx context.Context, ops ...Op) error {
-	if s.left == 0 {
+	if s.left.Add(-1) < 0 {
 		return errKilled
 	}
-	s.left--
 	return s.MemoryClient.Txn(ctx, ops...)
 }
 
@@ -102,7 +108,7 @@ func TestReassignmentOutlivesItsController(t *testing.T) {
 	const partitions = 600 // two transactions a step
 	for kill := 0; ; kill++ {
 		m := threeBrokers(t)
-		dying := &dyingStore{m.Open(), 1 << 30}
+		dying := newDyingStore(m)
 		c := reigningOn(t, dying, 1)
 		assigned := map[int32][]int32{}
 		var asked []Reassignment
@@ -113,12 +119,12 @@ func TestReassignmentOutlivesItsController(t *testing.T) {
 		if done := c.CreateTopics(t.Context(), []NewTopic{{Name: "t", Partitions: -1, ReplicationFactor: -1, Assignment: assigned}}, false); done[0].Err != nil {
 			t.Fatal(done[0].Err)
 		}
-		dying.left = kill
+		dying.left.Store(int64(kill))
 		err := c.AlterReassignments(t.Context(), asked, false)[0]
 		if err == nil {
 			err = askForISR(t, c, "t")
 		}
-		whole := err == nil && dying.left > 0
+		whole := err == nil && dying.left.Load() > 0
 		next := reigningOn(t, m.Open(), 2)
 		if err := next.AlterReassignments(t.Context(), asked, false)[0]; err != nil { // a client tries again
 			t.Fatalf("killed after %d: %v", kill, err)
@@ -147,6 +153,44 @@ func TestReassignmentOutlivesItsController(t *testing.T) {
 		}
 		if kill > 60 {
 			t.Fatal("it never ends")
+		}
+	}
+}
+
+// What a change that failed half way left in the store is completed soon, and not
+// only with the next change.
+func TestHalfAChangeIsCompletedSoon(t *testing.T) {
+	const partitions = 600 // several transactions
+	m := threeBrokers(t)
+	s := newDyingStore(m)
+	c := reigningOn(t, s, 1)
+	changed := make(chan struct{}, 1)
+	c.meta.Subscribe(func(_, im *Image) {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	s.left.Store(1)
+	done := c.CreateTopics(t.Context(), []NewTopic{{Name: "t", Partitions: partitions, ReplicationFactor: 3}}, false)
+	if !errors.Is(done[0].Err, errKilled) {
+		t.Fatal(done[0].Err)
+	}
+	s.left.Store(1 << 30)
+	for deadline := time.After(30 * time.Second); c.meta.Image().Topic("t") == nil; {
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatal("the topic is not made whole")
+		}
+	}
+	topic := c.meta.Image().Topic("t")
+	if len(topic.Partitions) != partitions || topic.ID == (TopicID{}) {
+		t.Errorf("%d partitions", len(topic.Partitions))
+	}
+	for i, p := range topic.Partitions {
+		if p.Leader == NoLeader || len(p.ISR) != 3 {
+			t.Fatal(describePartition(i, p))
 		}
 	}
 }

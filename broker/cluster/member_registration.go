@@ -155,14 +155,21 @@ func prepareTree(ctx context.Context, store Store, clusterID string) error {
 
 // absent leaves those of creates whose nodes do not exist.
 func absent(ctx context.Context, store Store, creates []Op) ([]Op, error) {
+	there := make([]bool, len(creates))
+	err := concurrently(len(creates), func(i int) error {
+		_, _, err := store.Get(ctx, creates[i].Path)
+		if there[i] = err == nil; errors.Is(err, ErrNoNode) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
 	var out []Op
-	for _, op := range creates {
-		_, _, err := store.Get(ctx, op.Path)
-		switch {
-		case errors.Is(err, ErrNoNode):
+	for i, op := range creates {
+		if !there[i] {
 			out = append(out, op)
-		case err != nil:
-			return nil, err
 		}
 	}
 	return out, nil

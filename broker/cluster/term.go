@@ -18,8 +18,10 @@ type term struct {
 	pushes *pushes
 
 	image *Image // as decided and stored
-	// stale says that the store may differ from image, after a write that failed.
+	// stale says that the store may differ from image, after a write that failed,
+	// and doubted that a goroutine is about to read it.
 	stale    bool
+	doubted  bool
 	known    known
 	deleting map[string]*deletion
 }

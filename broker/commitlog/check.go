@@ -148,7 +148,7 @@ func (o *opening) trustedEntry(s *segment) (e indexEntry, ok bool, err error) {
 		}
 	}
 	e, ok, err = s.index.floor(o.opt.RecoveryPoint - s.base - 1)
-	if err != nil || !ok || int64(e.val) >= s.size {
+	if err != nil || !ok || e.outside(s.size) {
 		return e, false, err
 	}
 	if err := s.index.keepWhile(func(x indexEntry) bool { return x.key <= e.key }); err != nil {

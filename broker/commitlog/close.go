@@ -52,7 +52,11 @@ func (l *Log) closeClean() error {
 	if _, err := l.flush(); err != nil {
 		return err
 	}
-	return l.active().syncIndexes()
+	if err := l.active().syncIndexes(); err != nil {
+		return err
+	}
+	l.recoveryPoint = l.end
+	return nil
 }
 
 // Abort closes the files and leaves everything else as a crash would.

@@ -131,6 +131,14 @@ func (l *Log) Checkpoint() (recoveryPoint int64, err error) {
 	return l.recoveryPoint, nil
 }
 
+// RecoveryPoint is what the last Checkpoint returned, or less if the log was cut
+// below it since.
+func (l *Log) RecoveryPoint() int64 {
+	l.flushMu.Lock()
+	defer l.flushMu.Unlock()
+	return l.recoveryPoint
+}
+
 // checkpointJob is a checkpoint whose content is fixed; its segments are reserved.
 type checkpointJob struct {
 	recoveryPoint int64

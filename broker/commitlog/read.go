@@ -142,8 +142,8 @@ func (l *Log) positionByIndex(s *segment, offset, size int64) (int64, error) {
 	if !indexed {
 		entry = indexEntry{}
 	}
-	if int64(entry.val) >= size && indexed {
-		return 0, fmt.Errorf("%s: %w: position %d beyond the data", s.index.file.path(), errIndex, entry.val)
+	if indexed && entry.outside(size) {
+		return 0, indexOutside(s, entry)
 	}
 	pos := size
 	first := true
@@ -163,6 +163,13 @@ func (l *Log) positionByIndex(s *segment, offset, size int64) (int64, error) {
 		err = indexMismatch(s, entry)
 	}
 	return pos, err
+}
+
+// outside says whether an entry points to where no batch of a segment of so many bytes can be.
+func (e indexEntry) outside(size int64) bool { return e.val < 0 || int64(e.val) >= size }
+
+func indexOutside(s *segment, e indexEntry) error {
+	return fmt.Errorf("%s: %w: position %d is not in the data", s.index.file.path(), errIndex, e.val)
 }
 
 func indexMismatch(s *segment, e indexEntry) error {

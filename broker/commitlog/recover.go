@@ -232,6 +232,9 @@ func (o *opening) readTail(s *segment) (end int64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	if indexed && last.outside(s.size) {
+		return 0, indexOutside(s, last)
+	}
 	if err := l.loadMaxTimestamp(s, l.refillIndexes); err != nil {
 		return 0, err
 	}

@@ -224,9 +224,10 @@ func (l *Log) SetStartOffset(offset int64) error {
 	return nil
 }
 
-// moveStart sets the start; nothing below it needs a sync any more. Called with
-// the state lock held.
+// moveStart sets the start. Below the first segment nothing needs a sync any more;
+// within it recovery reads what lies below the start too. Called with the state
+// lock held.
 func (l *Log) moveStart(offset int64) {
 	l.start = offset
-	l.synced = max(l.synced, offset)
+	l.synced = max(l.synced, l.segments[0].base)
 }

@@ -9,7 +9,8 @@ import (
 // follower must whose leader has other ones (KIP-101). A batch is removed whole,
 // so the log can end below offset. An offset at or above the end changes nothing,
 // one below the log's start empties the log and starts it there.
-// Regions of what is removed are cut short.
+// Regions of what is removed are cut short. RecoveryPoint may fall: a stored one
+// must have fallen too before more is appended, or recovery would trust that.
 func (l *Log) TruncateTo(offset int64, now time.Time) error {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
@@ -34,7 +35,8 @@ func (l *Log) TruncateTo(offset int64, now time.Time) error {
 }
 
 // TruncateFullyAt empties the log and starts it at offset, as a follower must
-// that has fallen behind its leader's start.
+// that has fallen behind its leader's start. RecoveryPoint may fall as with
+// TruncateTo.
 func (l *Log) TruncateFullyAt(offset int64, now time.Time) error {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()

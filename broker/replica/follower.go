@@ -40,8 +40,16 @@ func (p *Partition) tail() (end int64, lastEpoch int32) {
 // answered takes a leader's answer: it appends what came, or cuts the log where
 // it differs from the leader's.
 func (p *Partition) answered(q *FetchPartition, leader int32, a *FetchedPartition, now time.Time) error {
+	p.cutting.Lock()
+	defer p.cutting.Unlock()
+	p.cutFrom = 0
 	fired, err := p.followed(q, leader, a, now)
 	fire(fired, nil)
+	if p.opt.Cut != nil && p.cutFrom > 0 && p.log.RecoveryPoint() < p.cutFrom {
+		if lower := p.opt.Cut(p); lower != nil {
+			err = fmt.Errorf("%w: store the recovery point of %s-%d: %w", commitlog.ErrOffline, p.opt.Topic, p.opt.Partition, lower)
+		}
+	}
 	if errors.Is(err, commitlog.ErrOffline) {
 		p.storageFailed(err)
 	}
@@ -71,6 +79,7 @@ func (p *Partition) followed(q *FetchPartition, leader int32, a *FetchedPartitio
 
 // startAgain is for a follower that ends before the leader's log starts.
 func (p *Partition) startAgain(start int64, now time.Time) error {
+	p.cutFrom = p.log.RecoveryPoint()
 	if err := p.log.TruncateFullyAt(start, now); err != nil {
 		return fmt.Errorf("start %s-%d again at offset %d: %w", p.opt.Topic, p.opt.Partition, start, err)
 	}
@@ -90,6 +99,7 @@ func (p *Partition) cut(leaders EpochEnd, now time.Time) error {
 	} else if epoch >= 0 {
 		to = end
 	}
+	p.cutFrom = p.log.RecoveryPoint()
 	if err := p.log.TruncateTo(to, now); err != nil {
 		return fmt.Errorf("cut %s-%d to offset %d: %w", p.opt.Topic, p.opt.Partition, to, err)
 	}

@@ -30,13 +30,13 @@ type proposal struct {
 
 // ISRProposal is a change of the ISR that the controller is to be asked for, if
 // there is one: followers leave that have been behind for longer than
-// Options.LagMax, and others join that have all that is committed and all from
+// Options.LagMax or whose broker has left the cluster, and others join that have all that is committed and all from
 // the start of the leader's epoch on. One is open at a time, and each needs its
 // answer by [Partition.ISRAnswered]; whatever else happened, the same is asked
 // again after a while until it is decided.
 //
-// The last one in sync syncs its log first: from then on, nobody else need
-// have what is committed.
+// The last one in sync syncs its log first, after which Options.ISRDue is called:
+// from then on, nobody else need have what is committed.
 func (p *Partition) ISRProposal(now time.Time) (cluster.AlterPartition, bool) {
 	ask, ok, unsynced := p.propose(now)
 	if unsynced {
@@ -59,12 +59,26 @@ func (p *Partition) propose(now time.Time) (ask cluster.AlterPartition, ok, unsy
 	if next == nil {
 		return ask, false, false
 	}
-	if l.proposed == nil && l.alone(next.isr) && p.opt.GroupFsync && p.log.SyncedOffset() < p.hw.Load() {
+	l.unsynced = l.proposed == nil && l.alone(next.isr) && p.opt.GroupFsync && p.log.SyncedOffset() < p.hw.Load()
+	if l.unsynced {
 		return ask, false, true
 	}
 	next.asked = true
 	l.proposed, l.notBefore = next, now.Add(isrBackoff)
 	return next.ask, true, false
+}
+
+// synced has the change asked for that waited for a sync.
+func (p *Partition) synced() {
+	p.mu.Lock()
+	due := p.lead != nil && p.lead.unsynced
+	if due {
+		p.lead.unsynced = false
+	}
+	p.mu.Unlock()
+	if due && p.opt.ISRDue != nil {
+		p.opt.ISRDue(p)
+	}
 }
 
 // plan is the change that is due; nil if none is.
@@ -102,6 +116,9 @@ func (p *Partition) plan(l *leading, now time.Time) *proposal {
 
 // lags says whether a follower is to leave those in sync.
 func (p *Partition) lags(r *remote, now time.Time) bool {
+	if !p.live(r) {
+		return true
+	}
 	limit := p.opt.LagMax
 	if limit == 0 {
 		limit = lagMax
@@ -109,10 +126,13 @@ func (p *Partition) lags(r *remote, now time.Time) bool {
 	return r.end < p.log.EndOffset() && now.Sub(r.caughtUp) > limit
 }
 
+// live says whether a follower can be waited for at all.
+func (p *Partition) live(r *remote) bool { return p.opt.Live == nil || p.opt.Live(r.id) }
+
 // joins says whether a follower is fit to be in sync and is not: were it elected,
 // nothing would be missing that is committed, now or while it was being asked.
 func (p *Partition) joins(r *role, from *remote, now time.Time) bool {
-	return !from.inSync && !now.Before(from.refused) && from.end >= r.start && from.end >= p.hw.Load()
+	return !from.inSync && p.live(from) && !now.Before(from.refused) && from.end >= r.start && from.end >= p.hw.Load()
 }
 
 // ISRAnswered takes the answer to a proposal: the new state, or the controller's

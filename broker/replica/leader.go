@@ -55,6 +55,8 @@ type leading struct {
 	proposed *proposal
 	// notBefore is when it may ask again.
 	notBefore time.Time
+	// unsynced: it waits for a sync before it asks to be the only one in sync.
+	unsynced bool
 }
 
 // remote is a follower as its leader sees it.

@@ -47,6 +47,11 @@ type Options struct {
 	// LagMax is how long a follower may be behind and stay in sync
 	// (replica.lag.time.max.ms). Zero means 30 s.
 	LagMax time.Duration
+	// Live says whether a broker is in the cluster and stays, as far as this one
+	// knows: ISRProposal takes a follower that does not out of those in sync, which
+	// the controller leaves to the leader. It is called with the partition's lock
+	// held. Nil means that all do.
+	Live func(broker int32) bool
 	// GroupFsync makes the high watermark the synced offset while this node is
 	// the only replica in sync.
 	GroupFsync bool
@@ -54,10 +59,16 @@ type Options struct {
 	// something to flush for the high watermark to move. It must not block.
 	// Needed with GroupFsync.
 	Notify func(*Partition)
-	// ISRDue, if not nil, is called when a follower has become fit to be in sync, so
-	// that ISRProposal has something new. It is called without locks and must not
+	// ISRDue, if not nil, is called when ISRProposal may have something new: a
+	// follower has become fit to be in sync, or the sync is done that the leader
+	// needed to be the only one. It is called without locks and must not
 	// block.
 	ISRDue func(*Partition)
+	// Cut, if not nil, is called when a follower's log was cut below its recovery
+	// point, before anything is appended: the stored recovery point must have
+	// fallen when it returns. The partition does not take the lead meanwhile. An
+	// error takes it offline.
+	Cut func(*Partition) error
 	// Failed, if not nil, is told when the partition went offline because its
 	// storage failed in Append or Flush. It is called without locks.
 	Failed func(*Partition, error)
@@ -70,6 +81,10 @@ type Partition struct {
 	log *commitlog.Log
 	cfg atomic.Pointer[TopicConfig]
 
+	// cutting is held while a follower takes an answer, and to take the lead: by then
+	// the stored recovery point of a log that was cut has fallen.
+	cutting sync.Mutex
+	cutFrom int64 // the recovery point before a cut; guarded by cutting
 	// fence is held shared during an append and exclusively to change role.
 	fence sync.RWMutex
 	role  atomic.Pointer[role] // stored with fence held exclusively
@@ -191,6 +206,7 @@ func (p *Partition) sync(bytes int64) error {
 		return fmt.Errorf("flush %s-%d: %w", p.opt.Topic, p.opt.Partition, err)
 	}
 	p.advance(bytes)
+	p.synced()
 	return nil
 }
 

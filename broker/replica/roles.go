@@ -44,6 +44,8 @@ func (p *Partition) Lead(st cluster.Partition, now time.Time) error {
 }
 
 func (p *Partition) takeLead(st cluster.Partition, now time.Time) (old *role, err error) {
+	p.cutting.Lock()
+	defer p.cutting.Unlock()
 	p.fence.Lock()
 	defer p.fence.Unlock()
 	old = p.role.Load()

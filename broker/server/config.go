@@ -28,6 +28,11 @@ type Config struct {
 	// IdleMemoryBytes limits the buffers that are kept for later requests: 32 MiB.
 	IdleMemoryBytes int64
 
+	// SendBufferBytes is what the kernel keeps of the answers that a client has
+	// not taken (socket.send.buffer.bytes): 100 KiB; less than 0 leaves it to the
+	// kernel. A small one keeps a fetch in the processor's cache.
+	SendBufferBytes int
+
 	// IdleTimeout closes a connection without requests
 	// (connections.max.idle.ms): 10 minutes.
 	IdleTimeout time.Duration
@@ -53,6 +58,7 @@ const (
 	defaultMaxInFlight        = 64
 	defaultRequestMemoryBytes = 256 << 20
 	defaultIdleMemoryBytes    = 32 << 20
+	defaultSendBufferBytes    = 100 << 10
 	defaultIdleTimeout        = 10 * time.Minute
 	defaultFrameTimeout       = 30 * time.Second
 	defaultWriteTimeout       = 60 * time.Second
@@ -74,6 +80,9 @@ func (c Config) withDefaults() Config {
 	c.RequestMemoryBytes = or(c.RequestMemoryBytes, defaultRequestMemoryBytes)
 	c.RequestMemoryBytes = max(c.RequestMemoryBytes, 2*int64(c.MaxRequestBytes))
 	c.IdleMemoryBytes = or(c.IdleMemoryBytes, defaultIdleMemoryBytes)
+	if c.SendBufferBytes == 0 {
+		c.SendBufferBytes = defaultSendBufferBytes
+	}
 	c.IdleTimeout = or(c.IdleTimeout, defaultIdleTimeout)
 	c.FrameTimeout = or(c.FrameTimeout, defaultFrameTimeout)
 	c.WriteTimeout = or(c.WriteTimeout, defaultWriteTimeout)

@@ -220,6 +220,9 @@ func (s *Server) newConn(listener, name string, nc net.Conn) *Conn {
 	c.done = c.ctx.Done()
 	c.idleSince.Store(s.clock.Load())
 	if tcp, ok := nc.(*net.TCPConn); ok {
+		if s.cfg.SendBufferBytes > 0 {
+			_ = tcp.SetWriteBuffer(s.cfg.SendBufferBytes) // refused: the kernel's own
+		}
 		c.raw, _ = tcp.SyscallConn() // fails only on a closed connection, which then fails to read
 	}
 	return c

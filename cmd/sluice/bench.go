@@ -79,7 +79,8 @@ func newBenchProduce(t *target) *cobra.Command {
 }
 
 func rawConfig(cfg bench.ProduceConfig, acks, codec string, batch int) bench.RawConfig {
-	raw := bench.RawConfig{Topic: cfg.Topic, Duration: cfg.Duration, RecordBytes: cfg.RecordBytes, BatchRecords: batch, Acks: 1, Codec: codec, Payload: cfg.Payload}
+	raw := bench.RawConfig{Topic: cfg.Topic, Duration: cfg.Duration, Records: cfg.Records, Rate: cfg.Rate, RecordBytes: cfg.RecordBytes,
+		BatchRecords: batch, Acks: 1, Codec: codec, Payload: cfg.Payload}
 	if acks == "all" {
 		raw.Acks = -1
 	}

@@ -18,7 +18,7 @@ const brokerStopTimeout = 20 * time.Second
 
 func newBroker(c *common) *cobra.Command {
 	var file, data, listen, metrics string
-	var printConfig, replacedDisk bool
+	var printConfig, replacedDisk, importState bool
 	cmd := &cobra.Command{
 		Use: "broker", Short: "Run a broker that speaks the Kafka protocol",
 		Long: "Runs a broker, as a service, until SIGTERM; then it drains. The configuration file is YAML with Kafka's property names; flags\n" +
@@ -33,7 +33,7 @@ func newBroker(c *common) *cobra.Command {
 			if err != nil {
 				return errUsage{err}
 			}
-			cfg.ReplacedDisk = replacedDisk
+			cfg.ReplacedDisk, cfg.ImportState = replacedDisk, importState
 			if printConfig {
 				return cfg.Print(cmd.OutOrStdout())
 			}
@@ -53,6 +53,7 @@ func newBroker(c *common) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&file, "config", "", "configuration file")
+	f.BoolVar(&importState, "import-state", false, "for one start: move the state of a broker that was alone into ZooKeeper, where there is no cluster yet")
 	f.BoolVar(&replacedDisk, "replaced-disk", false, "for one start: a data directory of this broker is lost and was replaced by an empty one; copy its replicas from the other brokers")
 	f.BoolVar(&printConfig, "print-config", false, "print the configuration as it would be in force, with the source of each value, and end")
 	f.StringVar(&data, "data", "", "directories of the log [log.dirs], comma-separated")
