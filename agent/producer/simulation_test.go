@@ -14,7 +14,7 @@ var (
 	simSeed     = flag.Uint64("seed", 0, "run this one simulation")
 )
 
-// modelPartition is what a broker's partition does with batches of idempotent producers: what Kafka does, as modelTest checks.
+// modelPartition is what a broker's partition does with batches of idempotent producers: what Kafka does, as TestModelAgainstBrokers checks.
 type modelPartition struct {
 	id        TopicID
 	log       []modelBatch
