@@ -26,6 +26,7 @@ var (
 	clusterAgainstKafka = flag.Bool("cluster-against-kafka", false, "measure three brokers against three nodes of Apache Kafka")
 	clusterKills        = flag.Int("kills", 5, "kills and restarts of each kind in each cluster; the median is printed")
 	clusterPartitions   = flag.Int("partitions", 2000, "partitions whose leaders fail over")
+	clusterAlone        = flag.Bool("alone", false, "measure our cluster only")
 	clusterMade         = flag.Int("made", 5000, "partitions that are created")
 )
 
@@ -49,10 +50,13 @@ func TestClusterAgainstKafka(t *testing.T) {
 	if !*clusterAgainstKafka {
 		t.Skip("a measurement of minutes: make bench-cluster")
 	}
-	rivals := [2]*clusterRival{startOurCluster(t), startKafkaCluster(t)}
+	rivals := []*clusterRival{startOurCluster(t)}
+	if !*clusterAlone {
+		rivals = append(rivals, startKafkaCluster(t))
+	}
 	fmt.Println("| load | figure | sluice | Kafka | ratio |\n|---|---|---|---|---|")
 	both := func(load, figure string, of func(*clusterRival) float64) {
-		row(load, figure, of(rivals[0]), of(rivals[1]))
+		clusterRow(load, figure, eachRival(rivals, of))
 	}
 
 	both("start of three nodes", "ready after, s", func(r *clusterRival) float64 { return r.ready.Seconds() })
@@ -74,7 +78,25 @@ func TestClusterAgainstKafka(t *testing.T) {
 	})
 }
 
+// eachRival is a figure of each cluster.
+func eachRival(rivals []*clusterRival, of func(*clusterRival) float64) (values []float64) {
+	for _, r := range rivals {
+		values = append(values, of(r))
+	}
+	return values
+}
+
+// clusterRow prints ours and, if it was measured, Kafka's.
+func clusterRow(load, figure string, values []float64) {
+	if len(values) == 1 {
+		fmt.Printf("| %s | %s | %.4g | | |\n", load, figure, values[0])
+		return
+	}
+	row(load, figure, values[0], values[1])
+}
+
 func startOurCluster(t *testing.T) *clusterRival {
+	testenv.Sluice(t) // built before the clock runs
 	zooKeeper := testenv.StartZooKeeper(t)
 	start := time.Now()
 	c := testenv.StartCluster(t, zooKeeper.Addr+"/sluice", testenv.ClusterConfig{Properties: map[string]string{
@@ -219,7 +241,7 @@ func (s clusterSample) perGB(nodes ...int) float64 {
 	return all.Seconds() / (float64(s.stats.Bytes) / 1e9)
 }
 
-func clusterLoads(t *testing.T, rivals [2]*clusterRival) {
+func clusterLoads(t *testing.T, rivals []*clusterRival) {
 	raw := func(size int) func(context.Context, *kgo.Client, string) (Stats, error) {
 		return func(ctx context.Context, c *kgo.Client, topic string) (Stats, error) {
 			return RawProduce(ctx, c, RawConfig{Topic: topic, Duration: *loadFor, RecordBytes: size, Acks: -1, Codec: "none", InFlight: 2}, nil)
@@ -243,14 +265,21 @@ func clusterLoads(t *testing.T, rivals [2]*clusterRival) {
 		{"franz-go produce 1 KiB", spread, false, produce(ProduceConfig{RecordBytes: 1024})},
 		{"1,000/s of 1 KiB, linger 0", spread, false, produce(ProduceConfig{RecordBytes: 1024, Rate: 1000})},
 	} {
-		var samples [2][]clusterSample
+		samples := make([][]clusterSample, len(rivals))
+		for _, r := range rivals {
+			r.measure(t, l.leader, l.run) // a JVM is slow until it is warm
+		}
 		for range *runsEach {
 			for i, r := range rivals {
 				samples[i] = append(samples[i], r.measure(t, l.leader, l.run))
 			}
 		}
 		figure := func(what string, of func(clusterSample) float64) {
-			row(l.name, what, clusterMedian(samples[0], of), clusterMedian(samples[1], of))
+			var values []float64
+			for _, s := range samples {
+				values = append(values, clusterMedian(s, of))
+			}
+			clusterRow(l.name, what, values)
 		}
 		figure("MB/s", func(s clusterSample) float64 { return s.stats.MegabytesPerSecond() })
 		figure("CPU of all nodes s/GB", func(s clusterSample) float64 { return s.perGB(0, 1, 2) })
@@ -337,6 +366,12 @@ func (p *probe) acknowledged(_ *kgo.Record, err error) {
 	p.acks = append(p.acks, time.Now())
 }
 
+func (p *probe) givenUp() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.failed)
+}
+
 // longest is the longest pause since then, and when it ended.
 func (p *probe) longest(since time.Time) (pause time.Duration, end time.Time) {
 	p.mu.Lock()
@@ -365,31 +400,48 @@ func (p *probe) steady(since time.Time) error {
 }
 
 // interruptions kills and stops leaders under a probe, and restarts all nodes in turn.
-func interruptions(t *testing.T, rivals [2]*clusterRival) {
-	var killed, gone, stopped [2][]float64
-	var failed [2]float64
-	for i, r := range rivals {
-		r.topic(t, "probed", 1, onFirst)
-		p := r.probe(t, "probed")
-		for range *clusterKills {
-			whole, afterSession := r.interrupt(t, p, func(n *testenv.Node) { n.Kill() })
-			killed[i], gone[i] = append(killed[i], ms(whole)), append(gone[i], ms(afterSession))
-		}
-		for range *clusterKills {
-			whole, _ := r.interrupt(t, p, func(n *testenv.Node) { _ = n.Stop() })
-			stopped[i] = append(stopped[i], ms(whole))
-		}
-		before := len(p.failed)
-		r.roll(t)
-		p.stop()
-		<-p.done
-		failed[i] = float64(len(p.failed) - before)
-		r.drop(t, "probed")
+func interruptions(t *testing.T, rivals []*clusterRival) {
+	var all []interrupted
+	for _, r := range rivals {
+		all = append(all, r.interruptions(t))
 	}
-	row("SIGKILL of a leader", "until the next acknowledgement, ms", middle(killed[0]), middle(killed[1]))
-	row("SIGKILL of a leader", "the same from the end of its session, ms", middle(gone[0]), middle(gone[1]))
-	row("SIGTERM of a leader", "longest pause, ms", middle(stopped[0]), middle(stopped[1]))
-	row("rolling restart of three nodes", "records given up", failed[0], failed[1])
+	figure := func(load, what string, of func(interrupted) float64) {
+		var values []float64
+		for _, i := range all {
+			values = append(values, of(i))
+		}
+		clusterRow(load, what, values)
+	}
+	figure("SIGKILL of a leader", "until the next acknowledgement, ms", func(i interrupted) float64 { return middle(i.killed) })
+	figure("SIGKILL of a leader", "the same from the end of its session, ms", func(i interrupted) float64 { return middle(i.afterSession) })
+	figure("SIGTERM of a leader", "longest pause, ms", func(i interrupted) float64 { return middle(i.stopped) })
+	figure("rolling restart of three nodes", "records given up", func(i interrupted) float64 { return i.givenUp })
+}
+
+// interrupted is what a producer noticed of nodes that ended, in ms and in records.
+type interrupted struct {
+	killed, afterSession, stopped []float64
+	givenUp                       float64
+}
+
+func (r *clusterRival) interruptions(t *testing.T) (i interrupted) {
+	r.topic(t, "probed", 1, onFirst)
+	p := r.probe(t, "probed")
+	for range *clusterKills {
+		whole, afterSession := r.interrupt(t, p, func(n *testenv.Node) { n.Kill() })
+		i.killed, i.afterSession = append(i.killed, ms(whole)), append(i.afterSession, ms(afterSession))
+	}
+	for range *clusterKills {
+		whole, _ := r.interrupt(t, p, func(n *testenv.Node) { _ = n.Stop() })
+		i.stopped = append(i.stopped, ms(whole))
+	}
+	before := p.givenUp()
+	r.roll(t)
+	p.stop()
+	<-p.done
+	i.givenUp = float64(p.givenUp() - before)
+	r.drop(t, "probed")
+	return i
 }
 
 // interrupt ends the leader of the probed partition, and returns how long nothing was acknowledged: in all, and from the end of the

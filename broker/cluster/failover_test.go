@@ -39,6 +39,12 @@ func (takesAll) Push(context.Context, Broker, *Update) ([]TopicPartition, error)
 // reigningOn returns a controller that has just been elected.
 func reigningOn(t *testing.T, s Store, id int32) *Controller {
 	t.Helper()
+	return reigningWith(t, s, takesAll{}, ControllerConfig{BrokerID: id})
+}
+
+// reigningWith is reigningOn with a pusher and a configuration of its own.
+func reigningWith(t *testing.T, s Store, p Pusher, cfg ControllerConfig) *Controller {
+	t.Helper()
 	data, stat, err := s.Get(t.Context(), controllerEpochPath)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +58,8 @@ func reigningOn(t *testing.T, s Store, id int32) *Controller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := NewController(slog.New(slog.DiscardHandler), s, NewMetadata(), takesAll{}, ControllerConfig{BrokerID: id, RetryBackoff: time.Millisecond})
+	cfg.RetryBackoff = time.Millisecond
+	c := NewController(slog.New(slog.DiscardHandler), s, NewMetadata(), p, cfg)
 	t.Cleanup(c.LeaveOffice)
 	if err := c.TakeOffice(t.Context(), Office{Epoch: int32(epoch + 1), EpochVersion: stat.Version + 1, Session: session}); err != nil {
 		t.Fatal(err)
