@@ -34,10 +34,12 @@ LOADS ?=
 RUNS  ?= 3
 
 # Faults of `make test-faults`, some 10 s each, what draws them (0: any), and the
-# brokers, 3 to 5: with more than 3 partitions are moved too.
+# brokers, 3 to 5: with more than 3 partitions are moved too. WITHIN is when each
+# partition takes records again: the session timeout of 3 s and 5 s.
 ROUNDS         ?= 200
 SEED           ?= 0
 NODES          ?= 3
+WITHIN         ?= 8s
 FAULTS_TIMEOUT ?= 3h
 
 # A module of its own: what the tests' Go clients need is not the product's.
@@ -84,7 +86,7 @@ test-kill: ## KILLS (50) SIGKILLs in a row under load: nothing acknowledged may 
 	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) -run TestKilledUnderLoad -v ./internal/compat -args -kills $(KILLS)
 
 test-faults: ## ROUNDS (200) faults drawn by SEED on NODES (3) brokers and three ZooKeepers under load (root, for network namespaces)
-	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestFaults$$' -v ./internal/faults -args -rounds $(ROUNDS) -seed $(SEED) -nodes $(NODES) -ensemble 3 -keep $(CURDIR)/build/faults
+	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestFaults$$' -v ./internal/faults -args -rounds $(ROUNDS) -seed $(SEED) -nodes $(NODES) -within $(WITHIN) -ensemble 3 -keep $(CURDIR)/build/faults
 
 compatibility: ## write docs/compatibility.md from a run against the broker and one against Kafka
 	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) ./internal/compat -args -update

@@ -177,7 +177,7 @@ func moveAndKill(w *world) {
 		target = append(target, w.cluster.Nodes[i].ID)
 	}
 	w.say("move partition %d from %v to %v", partition, w.partition(partition).Replicas, target)
-	w.await(serviceWithin, "the move begins", func(ctx context.Context) error {
+	w.await(*within, "the move begins", func(ctx context.Context) error {
 		var req kadm.AlterPartitionAssignmentsReq
 		req.Assign(w.topic, int32(partition), target)
 		resp, err := w.admin.AlterPartitionAssignments(ctx, req)

@@ -20,9 +20,6 @@ const (
 	// sessionTimeout is after how long without a word ZooKeeper, or Kafka's
 	// controller, takes a broker for dead.
 	sessionTimeout = 3 * time.Second
-	// serviceWithin is how long after a fault, or after its end where it leaves
-	// too few brokers, each partition takes records again at the latest.
-	serviceWithin = sessionTimeout + 5*time.Second
 	// wholeWithin is how long after the end of a fault all replicas are in sync
 	// again. A JVM on a busy machine takes 20 s to start.
 	wholeWithin = 60 * time.Second
@@ -188,7 +185,7 @@ func (w *world) whole(ctx context.Context) error {
 func (w *world) partition(number int) kadm.PartitionDetail {
 	w.t.Helper()
 	var detail kadm.PartitionDetail
-	w.await(serviceWithin, "a leader is known", func(ctx context.Context) error {
+	w.await(*within, "a leader is known", func(ctx context.Context) error {
 		topics, err := w.admin.ListTopics(ctx, w.topic)
 		if err != nil {
 			return err
@@ -222,7 +219,7 @@ func (w *world) follower() *testenv.Node {
 func (w *world) controller() *testenv.Node {
 	w.t.Helper()
 	var node *testenv.Node
-	w.await(serviceWithin, "a controller is known", func(ctx context.Context) error {
+	w.await(*within, "a controller is known", func(ctx context.Context) error {
 		id, err := w.controllerID(ctx)
 		if node = w.cluster.Node(id); err == nil && node == nil {
 			err = fmt.Errorf("controller %d", id)

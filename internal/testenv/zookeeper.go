@@ -191,7 +191,8 @@ func prepareZooKeeper(parts, dir, members string, host *Host) (*ZooKeeperServer,
 			"-Dzookeeper.preAllocSize=1024", "-Djava.awt.headless=true",
 			"-cp", filepath.Join(parts, "jars", "*"),
 			"org.apache.zookeeper.server.quorum.QuorumPeerMain", config},
-		Dir: dir,
+		Dir:          dir,
+		ReadyTimeout: clusterReadyTimeout,
 		Ready: func(ctx context.Context) error {
 			_, err := s.Mode(ctx)
 			return err
