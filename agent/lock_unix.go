@@ -9,6 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
+)
+
+// lockWaitMax is how long a start waits for the lock: the system lets go of that of
+// a process that was killed only when it is done with the process.
+const (
+	lockWaitMax = 2 * time.Second
+	lockRetry   = 20 * time.Millisecond
 )
 
 // lockDir takes the state directory for this process. The lock ends with the
@@ -19,7 +27,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock state directory: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := flock(f); err != nil {
 		defer f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("state directory %s is in use by another agent (pid %s): stop it, or give this one its own --state directory", dir, holder(f))
@@ -30,6 +38,15 @@ func lockDir(dir string) (*os.File, error) {
 		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid()) // for people only
 	}
 	return f, nil
+}
+
+func flock(f *os.File) error {
+	for end := time.Now().Add(lockWaitMax); ; time.Sleep(lockRetry) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 func holder(f *os.File) string {
