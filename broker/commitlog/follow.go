@@ -171,7 +171,9 @@ func (l *Log) planRun(batches []byte) (followedRun, error) {
 			run.holesBelow = first
 		}
 		if b.LeaderEpoch() > run.epochs.latest() {
-			run.epochs = run.epochs.assign(b.LeaderEpoch(), first)
+			// Its first batches may be compacted away: it began after the last of the
+			// epoch before, at the latest.
+			run.epochs = run.epochs.assign(b.LeaderEpoch(), next)
 		}
 		p.out.Last = first - 1
 		p.add(b, int64(run.bytes), l.cfg.Load().IndexIntervalBytes)

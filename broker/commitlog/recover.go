@@ -307,12 +307,15 @@ func (o *opening) settleEpochs() error {
 // rebuildEpochs reads the leader epochs from the batches' headers.
 func (l *Log) rebuildEpochs() error {
 	var h epochHistory
+	next := l.segments[0].base
 	for _, s := range l.segments {
 		s.file.reserve()
 		err := l.walkFrom(s, 0, s.size, func(w *walker) (bool, error) {
 			if epoch := w.header.LeaderEpoch(); epoch > h.latest() {
-				h = h.assign(epoch, w.header.BaseOffset())
+				// What it began with may be compacted away.
+				h = h.assign(epoch, min(next, w.header.BaseOffset()))
 			}
+			next = w.header.LastOffset() + 1
 			return true, nil
 		})
 		s.file.release()

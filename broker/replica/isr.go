@@ -59,7 +59,10 @@ func (p *Partition) propose(now time.Time) (ask cluster.AlterPartition, ok, unsy
 	if next == nil {
 		return ask, false, false
 	}
-	l.unsynced = l.proposed == nil && l.alone(next.isr) && p.opt.GroupFsync && p.log.SyncedOffset() < p.hw.Load()
+	// What the leaders before have committed may lie above the high watermark, but not
+	// above the epoch's start.
+	needed := max(p.hw.Load(), p.role.Load().start)
+	l.unsynced = l.proposed == nil && l.alone(next.isr) && p.opt.GroupFsync && p.log.SyncedOffset() < needed
 	if l.unsynced {
 		return ask, false, true
 	}

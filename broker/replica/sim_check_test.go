@@ -20,10 +20,9 @@ type checker struct {
 
 // checked is what is known of one partition.
 type checked struct {
-	id      cluster.TopicID
-	name    string
-	config  map[string]string
-	deleted bool
+	id     cluster.TopicID
+	name   string
+	config map[string]string
 	// committed are the records by offset that some replica's high watermark has
 	// passed: all replicas must have the same there.
 	committed []checkedRecord
@@ -41,6 +40,9 @@ type checked struct {
 	deleteTo int64
 	// hit are the nodes that lost power and have not been found in sync since.
 	hit map[int32]bool
+	// asks are the changes of those in sync that were asked for, since they may be
+	// written as long as the partition epoch is theirs.
+	asks []cluster.AlterPartition
 	// soleBy says that the only one in sync has itself asked to be so: then it has
 	// synced before.
 	soleBy bool
@@ -90,10 +92,6 @@ func (w *world) keeps(id cluster.TopicID) bool {
 
 // decided checks what a controller has written.
 func (c *checker) decided(was, is *cluster.Topic, byLeader bool) {
-	if is == nil {
-		c.topics[was.ID].deleted = true
-		return
-	}
 	t, p := c.topics[is.ID], is.Partitions[0]
 	c.w.tracef("%s: leader %d in epoch %d, ISR %v in epoch %d, replicas %v", is.Name, p.Leader, p.LeaderEpoch, p.ISR, p.PartitionEpoch, p.Replicas)
 	if p.Leader != cluster.NoLeader && !slices.Contains(p.ISR, p.Leader) {
@@ -103,13 +101,37 @@ func (c *checker) decided(was, is *cluster.Topic, byLeader bool) {
 	if was != nil {
 		before = was.Partitions[0]
 	}
+	c.w.strikeSoon(p)
 	t.soleBy = len(p.ISR) == 1 && byLeader
+	t.asks = slices.DeleteFunc(t.asks, func(a cluster.AlterPartition) bool { return a.PartitionEpoch < p.PartitionEpoch })
 	for id := range t.hit {
 		n := c.w.nodes[id-1]
 		if slices.Contains(p.ISR, id) && !slices.Contains(before.ISR, id) && c.w.store.told[id].boot == n.boot {
 			delete(t.hit, id)
 		}
 	}
+}
+
+// mayBeInSync are those in sync, and those that may be without anybody deciding
+// anew: what leaders have asked for is on its way, and reassignments end.
+func (t *checked) mayBeInSync(st cluster.Partition) [][]int32 {
+	out := [][]int32{st.ISR}
+	for _, ask := range t.asks {
+		if ask.PartitionEpoch != st.PartitionEpoch || ask.LeaderEpoch != st.LeaderEpoch {
+			continue
+		}
+		var isr []int32
+		for _, r := range ask.ISR {
+			isr = append(isr, r.ID)
+		}
+		out = append(out, isr)
+	}
+	for _, leaving := range [][]int32{st.Adding, st.Removing} {
+		if st.Reassigning() {
+			out = append(out, slices.DeleteFunc(slices.Clone(st.ISR), func(id int32) bool { return slices.Contains(leaving, id) }))
+		}
+	}
+	return out
 }
 
 // acknowledged notes a batch that a leader has acknowledged with acks=all.

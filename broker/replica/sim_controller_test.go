@@ -129,6 +129,10 @@ type task struct {
 // stand has a node try for the office if that is vacant.
 func (n *node) stand() {
 	s, w := n.w.store, n.w
+	if s.controller == n && s.officeLife == n.life && n.ctl == nil && n.client != nil {
+		n.reign(s.epoch, s.epoch) // it had won, and the answer was lost
+		return
+	}
 	if s.controller != nil || n.client == nil {
 		return
 	}
@@ -160,7 +164,7 @@ func (n *node) stand() {
 		switch {
 		case err == nil:
 			n.reign(epoch, version)
-		case s.controller == nil:
+		case s.controller == nil || s.controller == n:
 			w.after(300*time.Millisecond, n, n.stand)
 		}
 	})
@@ -309,9 +313,16 @@ func (c *controller) write(im *cluster.Image, ops []cluster.Op, t task) {
 func (s *store) store(im *cluster.Image, byLeader bool) {
 	old := s.stored
 	s.stored = im.WithBrokers(nil, -1, 0)
-	cluster.DiffTopics(old, s.stored, func(was, is *cluster.Topic) {
-		s.w.check.decided(was, is, byLeader)
-	})
+	for _, name := range []string{"compacted", "deleted", "plain", "temp"} {
+		if was, is := old.Topic(name), s.stored.Topic(name); was != is {
+			if is != nil && was != nil && was.ID != is.ID {
+				was = nil
+			}
+			if is != nil {
+				s.w.check.decided(was, is, byLeader)
+			}
+		}
+	}
 }
 
 // resign gives the office up, and stands for it again like all others.

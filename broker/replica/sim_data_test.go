@@ -23,7 +23,7 @@ type fetcherLoop struct {
 // pump asks if nothing is under way.
 func (l *fetcherLoop) pump() {
 	n := l.n
-	if l.open {
+	if l.open || !n.settled() {
 		return
 	}
 	req, notBefore := l.f.Next(n.w.now)

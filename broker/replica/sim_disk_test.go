@@ -157,6 +157,8 @@ func (d *disk) MkdirAll(dir string) error {
 // Rename implements commitlog.FS.
 func (d *disk) Rename(from, to string) error {
 	if d.dirs[from] {
+		// What is pending belongs to this directory and not to a later one of the name.
+		d.syncDir(from)
 		delete(d.dirs, from)
 		d.dirs[to] = true
 		d.change(filepath.Dir(from), func(m map[string]*diskFile) {

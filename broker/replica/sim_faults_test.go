@@ -77,11 +77,45 @@ func (w *world) mischief(until time.Time) {
 	w.after(d, nil, func() { w.mischief(until) })
 }
 
+// mood is what else is particular to a run.
+type mood struct {
+	// slowISR is how long a request for other in-sync replicas may take to arrive.
+	slowISR time.Duration
+	// strike is how often, in percent, something happens to a leader right after
+	// its partition has changed.
+	strike int
+	// syncs: logs are synced and checkpointed often.
+	syncs bool
+}
+
+// strikeSoon has something happen to the leader of a partition that has changed.
+func (w *world) strikeSoon(st cluster.Partition) {
+	if st.Leader < 1 || w.faults.over || !w.chance(w.mood.strike) {
+		return
+	}
+	n := w.nodes[st.Leader-1]
+	do := pick(w, []func(*world, *node){(*world).kill, (*world).kill, (*world).powerCut, (*world).isolate, (*world).cutLink, (*world).freeze})
+	w.after(w.between(0, 40*time.Millisecond), nil, func() {
+		if !w.faults.over {
+			w.calm = w.now
+			do(w, n)
+		}
+	})
+}
+
 // choose makes the faults of a run some of all, with weights of its own: what
 // only shows where nothing else interferes, or often, is met by some run.
 func (w *world) choose() {
 	for total := 0; total == 0; {
 		w.menu = allFaults()
+		w.mood = mood{}
+		if w.chance(40) {
+			w.mood.slowISR = w.between(0, 2*time.Second)
+		}
+		if w.chance(40) {
+			w.mood.strike = w.rng.IntN(50)
+		}
+		w.mood.syncs = w.chance(30)
 		for i := range w.menu {
 			w.menu[i].weight *= w.rng.IntN(4)
 			if w.chance(30) {
@@ -135,7 +169,11 @@ func (w *world) powerCut(n *node) {
 			t.hit[n.id] = true
 		}
 	}
+	client := n.client
 	n.losePower()
+	if w.chance(40) {
+		w.after(w.between(0, time.Second), nil, func() { w.store.expire(n, client) })
+	}
 	if was {
 		w.restart(n, w.between(10*time.Millisecond, 5*time.Second))
 	}
@@ -158,12 +196,15 @@ func (w *world) mayLosePower(n *node) bool {
 	}
 	for _, topic := range w.store.stored.Topics() {
 		t, st := w.check.topics[topic.ID], topic.Partitions[0]
-		if !slices.Contains(st.ISR, n.id) {
-			continue
-		}
-		spared := slices.ContainsFunc(st.ISR, func(id int32) bool { return id != n.id && !t.hit[id] })
-		if !spared && !(len(st.ISR) == 1 && w.hasSynced(n, t)) {
-			return false
+		for i, isr := range t.mayBeInSync(st) {
+			if !slices.Contains(isr, n.id) {
+				continue
+			}
+			spared := slices.ContainsFunc(isr, func(id int32) bool { return id != n.id && !t.hit[id] })
+			alone := len(isr) == 1 && (i > 0 || w.hasSynced(n, t))
+			if !spared && !alone {
+				return false
+			}
 		}
 	}
 	return true
@@ -321,6 +362,9 @@ func (w *world) reassign(*node) {
 	}
 	t := pick(w, topics)
 	target := w.replicas()
+	if len(w.check.topics[t.ID].hit) > 0 {
+		return // those that it leaves in sync may be among them
+	}
 	c.submit(task{decide: func(im *cluster.Image) (*cluster.Image, error) {
 		tp := cluster.TopicPartition{Topic: t.Name}
 		if w.chance(20) {

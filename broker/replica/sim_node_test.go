@@ -94,6 +94,9 @@ func (n *node) start() {
 	n.every(700*time.Millisecond, n.storeMarks)
 	n.every(1100*time.Millisecond, n.checkpoint)
 	n.every(1500*time.Millisecond, n.upkeep)
+	if n.w.mood.syncs {
+		n.every(150*time.Millisecond, n.syncAll)
+	}
 }
 
 func (n *node) every(d time.Duration, fn func()) {
@@ -198,6 +201,7 @@ func (n *node) register() {
 			n.epoch = s.told[n.id].epoch
 			n.forgetTold()
 			n.watch()
+			n.pumpAll()
 		default:
 			w.after(200*time.Millisecond, n, n.register)
 		}
@@ -248,7 +252,20 @@ func (n *node) forgetTold() {
 				s.told[n.id] = told
 			}
 			return nil
-		}, func(error) {})
+		}, func(err error) {
+			if err != nil {
+				n.w.after(200*time.Millisecond, n, n.forgetTold)
+			}
+			n.pumpAll()
+		})
+	}
+}
+
+func (n *node) pumpAll() {
+	for _, to := range n.w.nodes {
+		if l := n.fetchers[to.id]; l != nil {
+			l.pump()
+		}
 	}
 }
 
@@ -277,7 +294,7 @@ func (n *node) apply(old, im *cluster.Image) {
 			if im.TopicByID(f.id) == nil {
 				n.w.tracef("node %d has a stray log of %s", n.id, topic)
 				delete(n.found, topic)
-				n.must(f.log.Delete())
+				n.deleteLog(topic, f.log)
 			}
 		}
 	}
@@ -318,7 +335,7 @@ func (n *node) assign(t *cluster.Topic) {
 		n.remove(t.ID)
 		if f := n.found[t.Name]; f != nil {
 			delete(n.found, t.Name)
-			n.must(f.log.Delete())
+			n.deleteLog(t.Name, f.log)
 		}
 		return
 	}
@@ -359,6 +376,11 @@ func (n *node) assign(t *cluster.Topic) {
 	l.f.Add(p)
 	l.pump()
 }
+
+// settled says that the store no longer has of this broker that it lost records.
+// Before, it must not come to be in sync: what is told of it would take it out again
+// at its next start, when it has everything.
+func (n *node) settled() bool { return n.epoch != 0 && !n.w.store.told[n.id].lost }
 
 func (n *node) open(t *cluster.Topic) *replica.Partition {
 	dir := filepath.Join(simDataDir, commitlog.DirName(t.Name, 0))
@@ -407,8 +429,24 @@ func (n *node) remove(id cluster.TopicID) {
 	n.setPart(id, nil)
 	p.Fail(replica.ErrDeleted)
 	n.w.check.removed(n, p)
-	n.must(p.Log().Delete())
-	delete(n.marks, commitlog.TopicPartition{Topic: p.Topic()})
+	n.deleteLog(p.Topic(), p.Log())
+}
+
+// deleteLog removes a log, and what was stored of it, which is not to be taken for
+// that of a later topic of the name.
+func (n *node) deleteLog(topic string, log *commitlog.Log) {
+	tp := commitlog.TopicPartition{Topic: topic}
+	n.must(log.Delete())
+	delete(n.marks, tp)
+	for _, file := range []string{commitlog.RecoveryPointFile, commitlog.LogStartFile, commitlog.HighWatermarkFile} {
+		path := filepath.Join(simDataDir, file)
+		stored, err := commitlog.ReadOffsetCheckpoint(n.disk, path)
+		n.must(err)
+		if _, ok := stored[tp]; ok {
+			delete(stored, tp)
+			n.must(commitlog.WriteOffsetCheckpoint(n.disk, path, stored))
+		}
+	}
 }
 
 // flushSoon syncs a partition after a while; what is appended meanwhile joins.
@@ -451,6 +489,8 @@ func (n *node) propose(p *replica.Partition) {
 	if !ok || n.image == nil {
 		return
 	}
+	t := n.w.check.topics[ask.TopicID]
+	t.asks = append(t.asks, ask)
 	if n.w.broken.currentISR {
 		// It does not wait for those who may be in sync by the answer.
 		p.ISRAnswered(ask, cluster.Partition{}, cluster.ErrIneligibleReplica, n.w.now)
@@ -460,11 +500,14 @@ func (n *node) propose(p *replica.Partition) {
 		p.ISRAnswered(ask, cluster.Partition{}, cluster.ErrNotController, n.w.now)
 		return
 	}
-	n.w.call(n, n.w.nodes[to-1], time.Second, func(answer func(func())) {
-		n.w.nodes[to-1].alterPartition(from, epoch, ask, func(st cluster.Partition, err error) {
-			answer(func() {
-				p.ISRAnswered(ask, st, err, n.w.now)
-				n.noteAlone(p)
+	controller := n.w.nodes[to-1]
+	n.w.call(n, controller, time.Second+n.w.mood.slowISR, func(answer func(func())) {
+		n.w.after(n.w.between(0, n.w.mood.slowISR), controller, func() {
+			controller.alterPartition(from, epoch, ask, func(st cluster.Partition, err error) {
+				answer(func() {
+					p.ISRAnswered(ask, st, err, n.w.now)
+					n.noteAlone(p)
+				})
 			})
 		})
 	}, func() { p.ISRAnswered(ask, cluster.Partition{}, context.DeadlineExceeded, n.w.now) })
@@ -509,6 +552,12 @@ func (n *node) checkpoint() {
 	})
 	n.must(commitlog.WriteOffsetCheckpoint(n.disk, filepath.Join(simDataDir, commitlog.RecoveryPointFile), points))
 	n.must(commitlog.WriteOffsetCheckpoint(n.disk, filepath.Join(simDataDir, commitlog.LogStartFile), starts))
+}
+
+// syncAll makes everything durable at once.
+func (n *node) syncAll() {
+	n.each(func(p *replica.Partition) { n.must(p.Flush()) })
+	n.checkpoint()
 }
 
 // upkeep is rolling, retention and compaction.

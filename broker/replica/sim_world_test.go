@@ -41,6 +41,7 @@ type world struct {
 	broken  broken
 	faults  faults
 	menu    []fault // what may go wrong
+	mood    mood
 	// calm is when the last fault ended.
 	calm time.Time
 	// quiet: nothing goes wrong before.
