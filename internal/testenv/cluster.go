@@ -242,6 +242,7 @@ func StartCluster(t testing.TB, zooKeeper string, cfg ClusterConfig) *Cluster {
 		content := cfg.properties(map[string]string{
 			"node.id":                          fmt.Sprint(n.ID),
 			"zookeeper.connect":                zooKeeper,
+			"zookeeper.connection.timeout.ms":  "60000", // a busy machine's ZooKeeper takes its time
 			"default.replication.factor":       "3",
 			"min.insync.replicas":              "2",
 			"offsets.topic.replication.factor": "3",
