@@ -150,7 +150,12 @@ func (m *Member) ControllerID() int32 { return m.controller.Load() }
 // and to come with a data directory that is not the one known of this broker.
 func (m *Member) Join(ctx context.Context, r Registration) error {
 	m.self = r
-	if err := m.join(ctx); err != nil {
+	err := m.join(ctx)
+	for try := 1; try < triesMax && errors.Is(err, ErrSessionEnded) && ctx.Err() == nil; try++ {
+		m.leaveOffice()
+		err = m.join(ctx) // in the next session; a busy machine may have slept through this one
+	}
+	if err != nil {
 		m.leaveOffice()
 		return fmt.Errorf("join the cluster: %w", err)
 	}
