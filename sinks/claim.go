@@ -82,52 +82,52 @@ func (c Claim) metadata() string {
 	return string(b[:min(len(b), metadataBytesMax)])
 }
 
-// closedMetadata is the text committed with a plain offset.
-func closedMetadata(id TopicID) string { return claimVersion + " topic=" + id.String() }
+// ClosedMetadata is the text committed with a plain offset: no claim is open, and the destination holds no rows of another topic of this name at or above it.
+func ClosedMetadata(id TopicID) string { return claimVersion + " topic=" + id.String() }
 
-// commitNote is what a committed offset's metadata says.
-type commitNote struct {
-	topicID TopicID
-	claim   bool // the fields below are set
-	hi      int64
-	epoch   int32
-	schema  string
-	server  string
+// CommitNote is what the metadata of an offset says that a worker committed.
+type CommitNote struct {
+	TopicID TopicID
+	Claim   bool // the range from the committed offset to Hi is open; the fields below are set
+	Hi      int64
+	Epoch   int32
+	Schema  string
+	Server  string
 }
 
-// parseNote reads the metadata of a committed offset; ok is false for a text this worker did not write.
-func parseNote(metadata string) (n commitNote, ok bool) {
+// ParseCommitNote reads the metadata of a committed offset; ok is false for a text that no worker wrote.
+func ParseCommitNote(metadata string) (n CommitNote, ok bool) {
 	rest, found := strings.CutPrefix(metadata, claimVersion+" ")
 	if !found {
 		return n, false
 	}
 	if head, server, found := strings.Cut(rest, " server="); found {
-		rest, n.server = head, server
+		rest, n.Server = head, server
 	}
 	seen := map[string]bool{}
 	for _, field := range strings.Fields(rest) {
 		key, value, _ := strings.Cut(field, "=")
 		if err := n.set(key, value); err != nil {
-			return commitNote{}, false
+			return CommitNote{}, false
 		}
 		seen[key] = true
 	}
-	n.claim = seen["hi"]
-	return n, seen["topic"] && (!n.claim || seen["epoch"] && seen["schema"])
+	n.Claim = seen["hi"]
+	return n, seen["topic"] && (!n.Claim || seen["epoch"] && seen["schema"])
 }
 
-func (n *commitNote) set(key, value string) (err error) {
+func (n *CommitNote) set(key, value string) (err error) {
 	switch key {
 	case "hi":
-		n.hi, err = strconv.ParseInt(value, 10, 64)
+		n.Hi, err = strconv.ParseInt(value, 10, 64)
 	case "epoch":
 		var epoch int64
 		epoch, err = strconv.ParseInt(value, 10, 32)
-		n.epoch = int32(epoch)
+		n.Epoch = int32(epoch)
 	case "topic":
-		n.topicID, err = ParseTopicID(value)
+		n.TopicID, err = ParseTopicID(value)
 	case "schema":
-		n.schema = value
+		n.Schema = value
 	default: // a later writer's addition: a claim must stay readable for an older worker
 	}
 	return err

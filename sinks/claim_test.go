@@ -14,8 +14,8 @@ func TestClaimTravelsInMetadata(t *testing.T) {
 	if want := "sluice1 hi=199 epoch=3 topic=0102ff00000000000000000000000000 schema=00ff server=ch 1:9000"; text != want {
 		t.Errorf("metadata %q, want %q", text, want)
 	}
-	n, ok := parseNote(text)
-	want := commitNote{topicID: c.TopicID, claim: true, hi: 199, epoch: 3, schema: "00ff", server: "ch 1:9000"}
+	n, ok := ParseCommitNote(text)
+	want := CommitNote{TopicID: c.TopicID, Claim: true, Hi: 199, Epoch: 3, Schema: "00ff", Server: "ch 1:9000"}
 	if !ok || n != want {
 		t.Errorf("read back %+v (%t), want %+v", n, ok, want)
 	}
@@ -25,8 +25,8 @@ func TestClaimTravelsInMetadata(t *testing.T) {
 }
 
 func TestClosedMetadata(t *testing.T) {
-	n, ok := parseNote(closedMetadata(TopicID{9}))
-	if !ok || n.claim || n.topicID != (TopicID{9}) {
+	n, ok := ParseCommitNote(ClosedMetadata(TopicID{9}))
+	if !ok || n.Claim || n.TopicID != (TopicID{9}) {
 		t.Errorf("read back %+v, %t", n, ok)
 	}
 }
@@ -37,7 +37,7 @@ func TestLongServerNameIsCutAtTheBrokersLimit(t *testing.T) {
 	if len(text) != metadataBytesMax {
 		t.Errorf("%d bytes", len(text))
 	}
-	if n, ok := parseNote(text); !ok || !n.claim || n.hi != 5 {
+	if n, ok := ParseCommitNote(text); !ok || !n.Claim || n.Hi != 5 {
 		t.Errorf("read back %+v, %t", n, ok)
 	}
 }
@@ -45,7 +45,7 @@ func TestLongServerNameIsCutAtTheBrokersLimit(t *testing.T) {
 func TestMetadataOfOthersIsNoClaim(t *testing.T) {
 	for _, text := range []string{"", "some-member-id", "sluice1", "sluice1 hi=5", "sluice1 hi=x epoch=1 topic=00", "sluice2 hi=5 epoch=1",
 		"sluice1 hi=5 epoch=1 topic=" + TopicID{}.String()} {
-		if n, ok := parseNote(text); ok {
+		if n, ok := ParseCommitNote(text); ok {
 			t.Errorf("%q was read as %+v", text, n)
 		}
 	}
@@ -53,14 +53,14 @@ func TestMetadataOfOthersIsNoClaim(t *testing.T) {
 
 func FuzzParseNote(f *testing.F) {
 	f.Add(Claim{Hi: 5, Schema: "x", Server: "y"}.metadata())
-	f.Add(closedMetadata(TopicID{}))
+	f.Add(ClosedMetadata(TopicID{}))
 	f.Fuzz(func(t *testing.T, text string) {
-		n, ok := parseNote(text)
-		if !ok || !n.claim {
+		n, ok := ParseCommitNote(text)
+		if !ok || !n.Claim {
 			return
 		}
-		again, ok := parseNote(Claim{Hi: n.hi, Epoch: n.epoch, TopicID: n.topicID, Schema: n.schema, Server: n.server}.metadata())
-		if !ok || again.hi != n.hi || again.epoch != n.epoch || again.topicID != n.topicID {
+		again, ok := ParseCommitNote(Claim{Hi: n.Hi, Epoch: n.Epoch, TopicID: n.TopicID, Schema: n.Schema, Server: n.Server}.metadata())
+		if !ok || again.Hi != n.Hi || again.Epoch != n.Epoch || again.TopicID != n.TopicID {
 			t.Errorf("%q: %+v became %+v", text, n, again)
 		}
 	})

@@ -139,13 +139,13 @@ type replay struct {
 
 // newPartition starts at the group's commit; a negative one means that there is none, and the first record to arrive is the start. note is
 // nil when the commit names no open claim.
-func newPartition(l limits, base Claim, commit int64, note *commitNote, jitter func() float64) *partition {
+func newPartition(l limits, base Claim, commit int64, note *CommitNote, jitter func() float64) *partition {
 	p := &partition{
 		limits: l, base: base, jitter: jitter,
 		next: commit, nextEpoch: -1, sealed: commit, stored: commit, storedEpoch: -1, committed: commit,
 	}
 	if note != nil {
-		p.replay = &replay{hi: note.hi, epoch: note.epoch}
+		p.replay = &replay{hi: note.Hi, epoch: note.Epoch}
 		p.openClaim = true
 	}
 	return p
@@ -295,7 +295,7 @@ func (p *partition) close(now time.Time) action {
 		return action{}
 	}
 	p.closing = true
-	return action{do: actCommit, offset: p.stored, epoch: p.storedEpoch, metadata: closedMetadata(p.base.TopicID)}
+	return action{do: actCommit, offset: p.stored, epoch: p.storedEpoch, metadata: ClosedMetadata(p.base.TopicID)}
 }
 
 // seal moves what is due from filling to hand.

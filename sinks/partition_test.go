@@ -93,9 +93,9 @@ func (w *world) join(l limits) *member {
 	worker.destination.Store(&Destination{DropsRepeats: w.sink.drops})
 	worker.pipe, worker.spec = w.pipe, w.pipe.Sinks[0]
 	worker.encoders.make = worker.newEncoder
-	note, ok := parseNote(w.group.metadata)
-	var replayed *commitNote
-	if ok && note.claim {
+	note, ok := ParseCommitNote(w.group.metadata)
+	var replayed *CommitNote
+	if ok && note.Claim {
 		replayed = &note
 	}
 	p := newPartition(l, Claim{Pipeline: "p", Topic: "t", Epoch: -1}, w.group.offset, replayed, func() float64 { return 0.5 })
@@ -197,7 +197,7 @@ func (w *world) verify(what string) {
 			w.t.Fatalf("%s: offset %d is stored %d times, want %d", what, r.Offset, got, want)
 		}
 	}
-	if note, ok := parseNote(w.group.metadata); w.group.offset != w.end() || !ok || note.claim {
+	if note, ok := ParseCommitNote(w.group.metadata); w.group.offset != w.end() || !ok || note.Claim {
 		w.t.Fatalf("%s: the group's commit is %d %q, want %d and closed", what, w.group.offset, w.group.metadata, w.end())
 	}
 }
@@ -385,7 +385,7 @@ func TestRevokeWaitsForTheWriteAndGivesBackTheRest(t *testing.T) {
 	}
 	m.slot.written(nil, m.now)
 	a := m.slot.step(m.now, true)
-	if a.do != actCommit || a.offset != 2 || a.metadata != closedMetadata(TopicID{}) {
+	if a.do != actCommit || a.offset != 2 || a.metadata != ClosedMetadata(TopicID{}) {
 		t.Fatalf("the last claim is to be closed at once: %+v", a)
 	}
 	m.slot.committedNow(commitDone, m.now)

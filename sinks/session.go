@@ -417,15 +417,15 @@ func (s *session) assign(topic TopicID, c *kmsg.OffsetFetchResponseGroupTopicPar
 	if c.Metadata != nil {
 		metadata = *c.Metadata
 	}
-	note, ours := parseNote(metadata)
-	vouched := c.Offset >= 0 && ours && note.topicID == topic
-	former = c.Offset >= 0 && ours && note.topicID != topic
+	note, ours := ParseCommitNote(metadata)
+	vouched := c.Offset >= 0 && ours && note.TopicID == topic
+	former = c.Offset >= 0 && ours && note.TopicID != topic
 	commit := c.Offset
 	if former {
 		commit = -1
 	}
-	var replayed *commitNote
-	if vouched && note.claim {
+	var replayed *CommitNote
+	if vouched && note.Claim {
 		replayed = &note
 	}
 	p := &slot{partition: newPartition(s.w.limits(), base, commit, replayed, rand.Float64)}

@@ -176,7 +176,7 @@ func TestOnceStoresWhatIsThere(t *testing.T) {
 		t.Errorf("account %+v", a)
 	}
 	for id, c := range r.commits() {
-		if note, ok := parseNote(c.Metadata); c.At < 1666 || !ok || note.claim {
+		if note, ok := ParseCommitNote(c.Metadata); c.At < 1666 || !ok || note.Claim {
 			t.Errorf("partition %d: commit %d %q", id, c.At, c.Metadata)
 		}
 	}
@@ -209,8 +209,8 @@ func TestIdlePartitionClosesItsClaimWithinTheBatchAge(t *testing.T) {
 	r.produce("a", 10, 1)
 	r.await("the closing commit", func() bool {
 		c, ok := r.commits()[0]
-		note, ours := parseNote(c.Metadata)
-		return ok && c.At == 10 && ours && !note.claim
+		note, ours := ParseCommitNote(c.Metadata)
+		return ok && c.At == 10 && ours && !note.Claim
 	})
 	if err := w.Ready(); err != nil {
 		t.Error(err)

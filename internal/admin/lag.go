@@ -6,11 +6,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/sluice-io/sluice/sinks"
 )
 
 // ageFetchTimeout bounds the search for the oldest uncommitted records of all partitions together.
@@ -32,25 +35,38 @@ type GroupLag struct {
 	// Lost is the number of records that retention removed before the group came to them.
 	Lost   int64  `json:"lost,omitempty"`
 	Member string `json:"member,omitempty"`
+	// Claim is the range that a sink of ours is writing, or was when it ended. Its records count as not committed.
+	Claim *OpenClaim `json:"claim,omitempty"`
+	// Metadata is what another program wrote with its commit.
+	Metadata string `json:"metadata,omitempty"`
 }
 
 // Lag returns the lag of the groups, of all groups if none is named, by group, topic and partition. A group that has no partition, by
 // commit or by its members' subscriptions, has one entry with Partition -1, so that it is seen.
-func Lag(ctx context.Context, client *kgo.Client, now time.Time, groups ...string) ([]GroupLag, error) {
-	lags, err := kadm.NewClient(client).Lag(ctx, groups...)
+func Lag(ctx context.Context, client *kgo.Client, now time.Time, names ...string) ([]GroupLag, error) {
+	groups, err := Groups(ctx, client, names...)
 	if err != nil {
-		return nil, fmt.Errorf("read the lag of the groups: %w", err)
+		return nil, err
 	}
+	return LagOf(ctx, client, now, groups)
+}
+
+// LagOf is Lag of groups that are described already.
+func LagOf(ctx context.Context, client *kgo.Client, now time.Time, groups []Group) ([]GroupLag, error) {
 	out := []GroupLag{}
-	for _, g := range lags.Sorted() {
-		if err := g.Error(); err != nil {
-			return nil, fmt.Errorf("group %s: %w", g.Group, err)
-		}
-		partitions, err := groupLag(ctx, client, g)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, partitions...)
+	if len(groups) == 0 {
+		return out, nil
+	}
+	commits, err := commitsOf(ctx, client, groups)
+	if err != nil {
+		return nil, err
+	}
+	bounds, err := boundsOf(ctx, client, topicsOf(groups, commits))
+	if err != nil {
+		return nil, err
+	}
+	for i := range groups {
+		out = append(out, groupLag(&groups[i], commits[groups[i].Name], bounds)...)
 	}
 	if err := addAges(ctx, client, out, now); err != nil {
 		return nil, err
@@ -58,86 +74,143 @@ func Lag(ctx context.Context, client *kgo.Client, now time.Time, groups ...strin
 	return out, nil
 }
 
-func groupLag(ctx context.Context, client *kgo.Client, g kadm.DescribedGroupLag) (out []GroupLag, err error) {
-	known := map[string]bool{}
-	for _, m := range g.Lag.Sorted() {
-		if m.Err == nil {
-			known[m.Topic] = true
-			out = append(out, partitionLag(g.Group, g.State, m))
+func commitsOf(ctx context.Context, client *kgo.Client, groups []Group) (map[string]kadm.OffsetResponses, error) {
+	var names []string
+	for _, g := range groups {
+		names = append(names, g.Name)
+	}
+	out := map[string]kadm.OffsetResponses{}
+	for name, fetched := range kadm.NewClient(client).FetchManyOffsets(ctx, names...) {
+		if fetched.Err != nil {
+			return nil, fmt.Errorf("group %s: fetch its commits: %w", name, fetched.Err)
 		}
+		out[name] = fetched.Fetched
 	}
-	var uncommitted []string // subscribed to, but neither assigned nor committed yet
-	for topic := range subscribed(g) {
-		if !known[topic] {
-			uncommitted = append(uncommitted, topic)
-		}
-	}
-	if len(uncommitted) > 0 {
-		never, err := neverCommitted(ctx, client, g, uncommitted)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, never...)
-	}
-	if len(out) == 0 {
-		out = append(out, GroupLag{Group: g.Group, State: g.State, Partition: -1, Committed: -1})
-	}
-	slices.SortFunc(out, func(a, b GroupLag) int {
-		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
-	})
 	return out, nil
 }
 
-func subscribed(g kadm.DescribedGroupLag) map[string]bool {
+// topicsOf are the topics that the groups commit to or subscribe to.
+func topicsOf(groups []Group, commits map[string]kadm.OffsetResponses) []string {
 	topics := map[string]bool{}
+	for i := range groups {
+		for topic := range groupTopics(&groups[i], commits[groups[i].Name]) {
+			topics[topic] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(topics))
+}
+
+func groupTopics(g *Group, commits kadm.OffsetResponses) map[string]bool {
+	topics := map[string]bool{}
+	for topic := range commits {
+		topics[topic] = true
+	}
 	for _, m := range g.Members {
-		if c, ok := m.Join.AsConsumer(); ok {
-			for _, t := range c.Topics {
-				topics[t] = true
-			}
+		for _, topic := range m.Topics {
+			topics[topic] = true
+		}
+		for topic := range m.Assigned {
+			topics[topic] = true
 		}
 	}
 	return topics
 }
 
-func neverCommitted(ctx context.Context, client *kgo.Client, g kadm.DescribedGroupLag, topics []string) (out []GroupLag, err error) {
+// bounds are the first offset of each partition and the one after its last. Topics that are gone have none.
+type bounds struct{ starts, ends kadm.ListedOffsets }
+
+func boundsOf(ctx context.Context, client *kgo.Client, topics []string) (b bounds, err error) {
+	if len(topics) == 0 {
+		return b, nil // without a name all topics would be listed
+	}
 	admin := kadm.NewClient(client)
-	starts, err := admin.ListStartOffsets(ctx, topics...)
-	if err != nil {
-		return nil, fmt.Errorf("list start offsets: %w", err)
+	if b.starts, err = admin.ListStartOffsets(ctx, topics...); err != nil {
+		return b, fmt.Errorf("list start offsets: %w", err)
 	}
-	ends, err := admin.ListEndOffsets(ctx, topics...)
-	if err != nil {
-		return nil, fmt.Errorf("list end offsets: %w", err)
+	if b.ends, err = admin.ListEndOffsets(ctx, topics...); err != nil {
+		return b, fmt.Errorf("list end offsets: %w", err)
 	}
-	ends.Each(func(end kadm.ListedOffset) {
-		if end.Err != nil {
-			return // the topic is not there yet
-		}
-		start, _ := starts.Lookup(end.Topic, end.Partition)
-		out = append(out, GroupLag{Group: g.Group, State: g.State, Topic: end.Topic, Partition: end.Partition, Committed: -1,
-			Start: start.Offset, End: end.Offset})
-	})
-	return out, nil
+	return b, nil
 }
 
-func partitionLag(group, state string, m kadm.GroupMemberLag) GroupLag {
-	lag := GroupLag{Group: group, State: state, Topic: m.Topic, Partition: m.Partition, Committed: m.Commit.At,
-		Start: m.Start.Offset, End: m.End.Offset}
-	if m.Member != nil {
-		lag.Member = m.Member.ClientID
+func groupLag(g *Group, commits kadm.OffsetResponses, b bounds) (out []GroupLag) {
+	members := map[string]map[int32]string{}
+	for _, m := range g.Members {
+		for topic, partitions := range m.Assigned {
+			for _, p := range partitions {
+				if members[topic] == nil {
+					members[topic] = map[int32]string{}
+				}
+				members[topic][p] = m.ClientID
+			}
+		}
 	}
-	if lag.Committed < 0 {
-		return lag
+	for topic := range groupTopics(g, commits) {
+		for p, end := range b.ends[topic] {
+			start, ok := b.starts.Lookup(topic, p)
+			if end.Err != nil || !ok || start.Err != nil {
+				continue // the topic is not there yet, or no more
+			}
+			lag := GroupLag{Group: g.Name, State: g.State, Topic: topic, Partition: p, Committed: -1, Start: start.Offset, End: end.Offset,
+				Member: members[topic][p]}
+			if commit, ok := commits.Lookup(topic, p); ok && commit.Err == nil {
+				lag.commit(commit.Offset)
+			}
+			out = append(out, lag)
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, GroupLag{Group: g.Name, State: g.State, Partition: -1, Committed: -1})
+	}
+	slices.SortFunc(out, func(a, b GroupLag) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	return out
+}
+
+func (l *GroupLag) commit(o kadm.Offset) {
+	l.Committed = o.At
+	if o.At < 0 {
+		return
+	}
+	if note, ok := sinks.ParseCommitNote(o.Metadata); ok {
+		l.Claim = openClaim(o.At, note)
+	} else {
+		l.Metadata = o.Metadata
 	}
 	// A commit can lie ahead of the end or behind the start when the topic was made again or records were removed.
-	records := max(lag.End-max(lag.Committed, lag.Start), 0)
-	lag.Records = &records
-	lag.Lost = max(lag.Start-lag.Committed, 0)
+	records := max(l.End-max(l.Committed, l.Start), 0)
+	l.Records = &records
+	l.Lost = max(l.Start-l.Committed, 0)
 	if records == 0 {
-		lag.Seconds = new(float64)
+		l.Seconds = new(float64)
 	}
-	return lag
+}
+
+// An OpenClaim is what a sink said with its commit: it is writing these offsets, and whoever has the partition next finds out what of them is
+// stored before it goes on.
+type OpenClaim struct {
+	Lo      int64  `json:"lo"`
+	Hi      int64  `json:"hi"` // inclusive
+	Epoch   int32  `json:"epoch"`
+	TopicID string `json:"topic_id"`
+	Schema  string `json:"schema"`
+	Server  string `json:"server"`
+}
+
+func openClaim(lo int64, note sinks.CommitNote) *OpenClaim {
+	if !note.Claim {
+		return nil
+	}
+	return &OpenClaim{Lo: lo, Hi: note.Hi, Epoch: note.Epoch, TopicID: note.TopicID.String(), Schema: note.Schema, Server: note.Server}
+}
+
+// String is the claim for a table.
+func (c *OpenClaim) String() string {
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("[%d,%d] open at %s", c.Lo, c.Hi, c.Server)
 }
 
 // addAges reads the oldest uncommitted record of each partition that has one, of all groups in one go for each offset.
