@@ -36,8 +36,8 @@ type ZooKeeperConfig struct {
 const (
 	defaultZooKeeperSessionTimeout = 18 * time.Second
 	// zooKeeperPatience is the part of the session timeout for which an
-	// operation waits for a lost connection. The change of an ensemble's leader
-	// takes less, and whoever waits for a change learns soon that none is possible.
+	// operation waits for a lost connection, each time that it is lost, and a
+	// session timeout in all. The change of an ensemble's leader takes less, and whoever waits for a change learns soon that none is possible.
 	zooKeeperPatience = 3
 	// zooKeeperTxnBytesMax is what a server takes in one request by default
 	// (jute.maxbuffer, 1 MiB less a byte); it cuts the connection at more.
@@ -270,9 +270,9 @@ func (z *ZooKeeper) path(path string) string {
 // which is harmless. It returns early when ctx ends.
 func read[T any](ctx context.Context, z *ZooKeeper, what, path string, ask func(*zooKeeperSession) (T, error)) (T, error) {
 	var none T
-	until := time.Now().Add(z.patience())
+	until := time.Now().Add(z.cfg.SessionTimeout)
 	for {
-		s, err := z.await(ctx, time.Until(until))
+		s, err := z.await(ctx, z.patience())
 		if err != nil {
 			return none, fmt.Errorf("%s %s: %w", what, path, err)
 		}
@@ -358,9 +358,9 @@ func (z *ZooKeeper) Txn(ctx context.Context, ops ...Op) error {
 	if err != nil {
 		return err
 	}
-	until := time.Now().Add(z.patience())
+	until := time.Now().Add(z.cfg.SessionTimeout)
 	for {
-		s, err := z.await(ctx, time.Until(until))
+		s, err := z.await(ctx, z.patience())
 		if err != nil {
 			return fmt.Errorf("change the cluster store: %w", err)
 		}
@@ -368,10 +368,12 @@ func (z *ZooKeeper) Txn(ctx context.Context, ops ...Op) error {
 			return err
 		}
 		err = s.multi(ctx, ops, requests)
-		if notSent(err) && time.Now().Before(until) {
-			continue
+		if !notSent(err) {
+			return err
 		}
-		return err
+		if time.Now().After(until) {
+			return fmt.Errorf("change the cluster store: %w", z.unavailable(err))
+		}
 	}
 }
 
