@@ -55,6 +55,7 @@ func newGroupRig(t *testing.T, addr string) *groupRig {
 		t.Fatal(err)
 	}
 	r.id = sinks.TopicID(topics[r.topic].ID)
+	r.commit(r.topic+"-first", 0, "") // a new Kafka has no coordinators before the first commit
 	return r
 }
 
