@@ -32,6 +32,7 @@ func (b *Broker) join(ctx context.Context, self cluster.Broker) error {
 		return explainJoin(err)
 	}
 	b.joined = true
+	b.highWatermarkStep() // what recovery cut has been told, and is not to be told again
 	b.recovered.log(b.log, clean, time.Since(begun))
 	return b.noteMembership()
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-io/sluice/broker/commitlog"
+	"github.com/sluice-io/sluice/internal/record"
 )
 
 // errSuperseded says that an answer is for what the follower no longer asks.
@@ -71,6 +72,10 @@ func (p *Partition) followed(q *FetchPartition, leader int32, a *FetchedPartitio
 		return nil, p.startAgain(a.LogStart, now)
 	case a.Err != nil:
 		return nil, a.Err
+	case a.Diverging != nil && a.Diverging.End <= a.LogStart:
+		// Of what lies before the leader's start nobody can say any more whether it is
+		// the same here, and the start that hides it is not durable at once.
+		return nil, p.startAgain(a.LogStart, now)
 	case a.Diverging != nil:
 		return nil, p.cut(*a.Diverging, now)
 	}
@@ -113,6 +118,11 @@ func (p *Partition) cut(leaders EpochEnd, now time.Time) error {
 // its high watermark and its log's start.
 func (p *Partition) appendFetched(r *role, a *FetchedPartition, now time.Time) (*Wait, error) {
 	if len(a.Records) > 0 {
+		if b, _, err := record.Next(a.Records); err == nil && b.BaseOffset() < p.log.EndOffset() && p.log.StartOffset() < p.log.EndOffset() {
+			// The leader's log starts within this batch, and of what lies before nobody
+			// can say any more whether it is the same here.
+			return nil, p.startAgain(max(a.LogStart, b.BaseOffset()), now)
+		}
 		done, err := p.log.AppendAsFollower(a.Records, r.epoch, now)
 		if err != nil {
 			return nil, fmt.Errorf("append what %s-%d fetched: %w", p.opt.Topic, p.opt.Partition, err)

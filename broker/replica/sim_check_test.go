@@ -105,8 +105,8 @@ func (c *checker) decided(was, is *cluster.Topic, byLeader bool) {
 	t.soleBy = len(p.ISR) == 1 && byLeader
 	t.asks = slices.DeleteFunc(t.asks, func(a cluster.AlterPartition) bool { return a.PartitionEpoch < p.PartitionEpoch })
 	for id := range t.hit {
-		n := c.w.nodes[id-1]
-		if slices.Contains(p.ISR, id) && !slices.Contains(before.ISR, id) && c.w.store.told[id].boot == n.boot {
+		joined := !slices.Contains(before.ISR, id) || len(p.ISR) == 1
+		if slices.Contains(p.ISR, id) && joined && c.w.store.told[id].boot == c.w.nodes[id-1].boot {
 			delete(t.hit, id)
 		}
 	}
@@ -126,9 +126,11 @@ func (t *checked) mayBeInSync(st cluster.Partition) [][]int32 {
 		}
 		out = append(out, isr)
 	}
-	for _, leaving := range [][]int32{st.Adding, st.Removing} {
-		if st.Reassigning() {
-			out = append(out, slices.DeleteFunc(slices.Clone(st.ISR), func(id int32) bool { return slices.Contains(leaving, id) }))
+	if st.Reassigning() { // it may end, or be cancelled, by any of these
+		for _, isr := range slices.Clone(out) {
+			for _, leaving := range [][]int32{st.Adding, st.Removing} {
+				out = append(out, slices.DeleteFunc(slices.Clone(isr), func(id int32) bool { return slices.Contains(leaving, id) }))
+			}
 		}
 	}
 	return out
@@ -354,6 +356,11 @@ func (c *checker) removed(n *node, p *replica.Partition) {
 
 // settled says what is missing for everything to be as if nothing had happened.
 func (c *checker) settled() error {
+	for _, n := range c.w.nodes {
+		if !n.up {
+			return fmt.Errorf("node %d is down", n.id)
+		}
+	}
 	for _, cl := range c.w.clients {
 		if len(cl.open) > 0 && c.w.store.stored.TopicByID(cl.id) != nil {
 			return fmt.Errorf("%d batches of the producer to %s are not acknowledged: %v", len(cl.open), cl.topic, cl.open[0].refused)

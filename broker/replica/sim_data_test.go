@@ -166,7 +166,7 @@ func (n *node) readPart(p *replica.Partition, q *fetchAskedPart, arrived bool, o
 		}
 		region.Release()
 	}
-	if out.Err == nil || errors.Is(out.Err, commitlog.ErrOffsetOutOfRange) {
+	if out.Err == nil || out.Diverging != nil || errors.Is(out.Err, commitlog.ErrOffsetOutOfRange) {
 		out.HighWatermark, out.LogStart = p.HighWatermark(), p.Log().StartOffset()
 	}
 }

@@ -165,9 +165,7 @@ func (w *world) powerCut(n *node) {
 	}
 	was := n.up
 	for _, t := range w.check.topics {
-		if st := w.check.stored(t.id); st != nil && (was || !n.clean) && !(len(st.ISR) == 1 && st.ISR[0] == n.id) {
-			t.hit[n.id] = true
-		}
+		t.hit[n.id] = t.hit[n.id] || was || !n.clean
 	}
 	client := n.client
 	n.losePower()

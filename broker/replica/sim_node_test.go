@@ -199,6 +199,7 @@ func (n *node) register() {
 		switch {
 		case err == nil || errors.Is(err, cluster.ErrNodeExists) && s.registered[n.id].epoch != 0: // or an answer was lost
 			n.epoch = s.told[n.id].epoch
+			n.storeMarks() // what was cut has been told, and is not to be told again
 			n.forgetTold()
 			n.watch()
 			n.pumpAll()
@@ -527,6 +528,10 @@ func (n *node) storeMarks() {
 	n.each(func(p *replica.Partition) {
 		n.marks[commitlog.TopicPartition{Topic: p.Topic()}] = p.HighWatermark()
 	})
+	for topic, f := range n.found {
+		tp := commitlog.TopicPartition{Topic: topic}
+		n.marks[tp] = min(n.marks[tp], f.log.EndOffset())
+	}
 	n.must(commitlog.WriteOffsetCheckpoint(n.disk, filepath.Join(simDataDir, commitlog.HighWatermarkFile), n.marks))
 }
 
