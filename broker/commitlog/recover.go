@@ -296,12 +296,19 @@ func (o *opening) restartAt(start int64) error {
 
 func (o *opening) settleEpochs() error {
 	l := o.log
-	if o.epochsLost {
+	if o.epochsLost || l.epochsLack() {
 		if err := l.rebuildEpochs(); err != nil {
 			return err
 		}
 	}
 	return l.setEpochs(l.epochs.truncateEnd(l.end).truncateStart(l.start))
+}
+
+// epochsLack says that the log begins with records of no known epoch: a move of its
+// start cut the history in its file, and was lost itself, being stored elsewhere.
+func (l *Log) epochsLack() bool {
+	h := l.epochs.truncateEnd(l.end)
+	return l.start < l.end && (len(h) == 0 || h[0].start > l.start)
 }
 
 // rebuildEpochs reads the leader epochs from the batches' headers.
