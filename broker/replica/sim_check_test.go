@@ -67,8 +67,6 @@ type mark struct {
 	led   int64
 }
 
-func (c *checker) topic(id cluster.TopicID) *checked { return c.topics[id] }
-
 func (c *checker) made(id cluster.TopicID, name string, config map[string]string) {
 	c.topics[id] = &checked{
 		id: id, name: name, config: config,
