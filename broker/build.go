@@ -99,7 +99,7 @@ func (b *Broker) buildReplication() {
 	}, replica.FetcherConfig{
 		Backoff: b.cfg.ReplicaFetchBackoff, PartitionBytes: b.cfg.ReplicaFetchPartitionBytesMax, ResponseBytes: b.cfg.ReplicaFetchBytesMax,
 		Throttle: b.throttles.follower, Throttled: b.isThrottled,
-	}, b.cfg.Now)
+	}, b.member.Settled(), b.cfg.Now)
 }
 
 func (b *Broker) buildAPI() {

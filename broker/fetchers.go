@@ -23,6 +23,7 @@ type fetchers struct {
 	perPeer  int
 	fetch    peer.FetchConfig
 	follower replica.FetcherConfig
+	settled  <-chan struct{} // nothing is fetched before it is closed
 	now      func() time.Time
 
 	mu      sync.Mutex // guards what follows; no other lock is taken under it but the fetchers' own
@@ -38,9 +39,9 @@ type leaderFetchers struct {
 	loops []*fetchLoop
 }
 
-func newFetchers(log *slog.Logger, client *peer.Client, perPeer int, fetch peer.FetchConfig, follower replica.FetcherConfig, now func() time.Time) *fetchers {
+func newFetchers(log *slog.Logger, client *peer.Client, perPeer int, fetch peer.FetchConfig, follower replica.FetcherConfig, settled <-chan struct{}, now func() time.Time) *fetchers {
 	return &fetchers{
-		log: log, client: client, perPeer: perPeer, fetch: fetch, follower: follower, now: now,
+		log: log, client: client, perPeer: perPeer, fetch: fetch, follower: follower, settled: settled, now: now,
 		leaders: map[int32]*leaderFetchers{}, at: map[*replica.Partition]*fetchLoop{},
 	}
 }
@@ -168,7 +169,7 @@ func (fs *fetchers) start(to cluster.Broker) *fetchLoop {
 	cfg.Failed = fs.failed
 	loop := &fetchLoop{
 		fetcher: replica.NewFetcher(cfg), conn: fs.client.Fetcher(to, fs.fetch),
-		log: fs.log.With("leader", to.ID), now: fs.now,
+		log: fs.log.With("leader", to.ID), settled: fs.settled, now: fs.now,
 		wake: make(chan struct{}, 1), stop: cancel,
 	}
 	fs.work.Go(func() { loop.run(ctx) })
@@ -188,6 +189,7 @@ type fetchLoop struct {
 	fetcher *replica.Fetcher
 	conn    *peer.FetchConn
 	log     *slog.Logger
+	settled <-chan struct{}
 	now     func() time.Time
 	wake    chan struct{} // has room for one
 	stop    context.CancelFunc
@@ -222,6 +224,10 @@ func (l *fetchLoop) again(list []*replica.Partition) {
 
 func (l *fetchLoop) run(ctx context.Context) {
 	defer l.conn.Close()
+	select {
+	case <-l.settled:
+	case <-ctx.Done():
+	}
 	lost := false
 	for ctx.Err() == nil {
 		now := l.now()

@@ -110,6 +110,7 @@ type Member struct {
 	decided    atomic.Int64  // the newest epoch that the controller has decided on
 	resigned   atomic.Int32  // the newest reign that was given up by the officer
 	poke       chan struct{} // one waiting at most: look again
+	settled    chan struct{} // see Settled
 
 	stop context.CancelFunc
 	done chan struct{} // closed when the goroutine has ended
@@ -119,6 +120,7 @@ type Member struct {
 	reign   *reign // nil: another broker is the controller, or none
 	reigned int32  // the epoch of the last reign
 	quiet   bool   // the last failure has been logged
+	settles bool   // settled is closed
 }
 
 // reign is a time in office.
@@ -130,7 +132,7 @@ type reign struct {
 
 // NewMember returns a member that has not joined.
 func NewMember(log *slog.Logger, store Store, officer Officer, cfg MemberConfig) *Member {
-	m := &Member{log: log, store: store, officer: officer, cfg: cfg.withDefaults(), poke: make(chan struct{}, 1)}
+	m := &Member{log: log, store: store, officer: officer, cfg: cfg.withDefaults(), poke: make(chan struct{}, 1), settled: make(chan struct{})}
 	m.controller.Store(noController)
 	return m
 }
@@ -208,6 +210,12 @@ func (m *Member) remove(ctx context.Context, path string, session Session) error
 	}
 	return err
 }
+
+// Settled is closed when what this broker told of its last stop has been decided on
+// and is remembered no more. Until then its followers must not catch up: a broker
+// that is in sync again, goes down and is still remembered as one that has lost
+// records is taken out of the ISRs in which it has everything.
+func (m *Member) Settled() <-chan struct{} { return m.settled }
 
 // Seen tells the member of an image that the controller has pushed. From it the
 // member learns that what it registered has been decided on. It is meant for

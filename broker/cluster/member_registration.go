@@ -276,11 +276,20 @@ func (m *Member) forgetDecided(ctx context.Context) error {
 	}
 	m.self.Clean, m.self.Lost, m.self.Replaced = true, false, false
 	known, version, err := m.readDirectory(ctx)
-	if err != nil || version < 0 || !known.undecided() {
+	if err != nil {
 		return err
 	}
-	known.Unclean, known.Lost, known.Replaced = false, false, false
-	return m.store.Txn(ctx, Set(directoryPath(m.self.Broker.ID), mustJSON(known), version))
+	if version >= 0 && known.undecided() {
+		known.Unclean, known.Lost, known.Replaced = false, false, false
+		if err := m.store.Txn(ctx, Set(directoryPath(m.self.Broker.ID), mustJSON(known), version)); err != nil {
+			return err
+		}
+	}
+	if !m.settles {
+		m.settles = true
+		close(m.settled)
+	}
+	return nil
 }
 
 // displace deals with a registration of this broker's id that is not of this

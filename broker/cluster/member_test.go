@@ -440,12 +440,18 @@ func TestWhatABrokerToldIsRemembered(t *testing.T) {
 	store = tree.Open()
 	m = join(t, c, store, registrationOf(1)) // it stopped cleanly this time
 	told(false, true, "registered after a clean stop that nobody saw")
+	select {
+	case <-m.Settled():
+		t.Error("settled before a decision")
+	default:
+	}
 	m.Seen(nil, NewImage("cluster", []Broker{{ID: 1, Epoch: was}}))
 	m.Seen(nil, NewImage("cluster", []Broker{{ID: 1, Epoch: m.Epoch()}}))
 	c.await("the record's end", func() bool {
 		data, _, err := look.Get(t.Context(), directoryPath(1))
 		return err == nil && string(data) == `{"version":1,"directory_id":"directory-1"}`
 	})
+	<-m.Settled()
 	was = m.Epoch()
 	store.Expire()
 	c.await("a new registration", func() bool { return m.Epoch() > was })
