@@ -30,7 +30,7 @@ func newPeer(t *testing.T, addr string) *peer {
 	t.Helper()
 	p := &peer{t: t}
 	var err error
-	if p.cl, err = kgo.NewClient(kgo.SeedBrokers(addr)); err != nil {
+	if p.cl, err = kgo.NewClient(kgo.SeedBrokers(addr), kgo.RequestTimeoutOverhead(clientTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.cl.Close)
