@@ -45,7 +45,7 @@ func (b *Broker) keepISR(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		b.isr.run(ctx, b.cfg.ReplicaLagMax)
+		b.isr.run(ctx, b.member.Settled(), b.cfg.ReplicaLagMax)
 	}()
 	return func() {
 		cancel()

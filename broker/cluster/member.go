@@ -212,9 +212,9 @@ func (m *Member) remove(ctx context.Context, path string, session Session) error
 }
 
 // Settled is closed when what this broker told of its last stop has been decided on
-// and is remembered no more. Until then its followers must not catch up: a broker
-// that is in sync again, goes down and is still remembered as one that has lost
-// records is taken out of the ISRs in which it has everything.
+// and is remembered no more. Until then its followers must not catch up, nor its leaders
+// let others in: a broker that is in sync with others, goes down and is still
+// remembered as one that has lost records is taken out where it has everything.
 func (m *Member) Settled() <-chan struct{} { return m.settled }
 
 // Seen tells the member of an image that the controller has pushed. From it the

@@ -379,8 +379,8 @@ func (n *node) assign(t *cluster.Topic) {
 }
 
 // settled says that the store no longer has of this broker that it lost records.
-// Before, it must not come to be in sync: what is told of it would take it out again
-// at its next start, when it has everything.
+// Before, it must not come to be in sync, or have others in sync with it: what is told
+// of it would take it out again at its next start, when it has everything.
 func (n *node) settled() bool { return n.epoch != 0 && !n.w.store.told[n.id].lost }
 
 func (n *node) open(t *cluster.Topic) *replica.Partition {
@@ -486,6 +486,9 @@ func (n *node) isrStep() { n.each(n.propose) }
 
 // propose asks whom it takes for the controller to change who is in sync.
 func (n *node) propose(p *replica.Partition) {
+	if !n.settled() {
+		return
+	}
 	ask, ok := p.ISRProposal(n.w.now)
 	if !ok || n.image == nil {
 		return

