@@ -19,6 +19,7 @@ import (
 	"strings"
 	"testing"
 	"text/template"
+	"time"
 )
 
 // clickHouseLibrary is the file of the npm package that holds the server.
@@ -185,15 +186,36 @@ func (s *ClickHouseServer) Restart(t testing.TB) {
 
 // Query runs one statement as user default over HTTP and returns its rows as
 // ClickHouse prints them (tab-separated unless it says FORMAT), without the
-// last newline. An error of the server fails t.
+// last newline. An error of the server fails t. A server that has died by itself,
+// as chdb's does now and then when a client is killed while it connects, is
+// started again first: its data survives that, as it survives a kill.
 func (s *ClickHouseServer) Query(t testing.TB, statement string) string {
 	t.Helper()
 	rows, err := s.query(t.Context(), ClickHouseUser{Name: "default"}, statement)
+	if err != nil && s.hasDied() {
+		t.Logf("clickhouse (pid %d) has died by itself and is started again", s.PID())
+		s.start(t)
+		rows, err = s.query(t.Context(), ClickHouseUser{Name: "default"}, statement)
+	}
 	if err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
 	return rows
 }
+
+// hasDied tells whether the process has ended, for which it waits a moment: its
+// connections end before it does.
+func (s *ClickHouseServer) hasDied() bool {
+	select {
+	case <-s.Done():
+		return true
+	case <-time.After(dyingMax):
+		return false
+	}
+}
+
+// dyingMax is how long a server may take to end once it does not answer.
+const dyingMax = 2 * time.Second
 
 func (s *ClickHouseServer) query(ctx context.Context, as ClickHouseUser, statement string) (string, error) {
 	u := url.URL{Scheme: "http", Host: s.HTTPAddr, Path: "/"}

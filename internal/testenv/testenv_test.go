@@ -73,6 +73,8 @@ func TestClickHouseSurvivesKill(t *testing.T) {
 	if got := ch.Query(t, "SELECT count(), sum(n) FROM logs.t"); got != "1000\t499500" {
 		t.Errorf("rows after kill and restart: %q", got)
 	}
+	ch.Kill() // nobody starts it again but the next query
+	ch.Query(t, "SELECT 1")
 }
 
 func TestClickHouseUsers(t *testing.T) {
