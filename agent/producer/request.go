@@ -171,12 +171,22 @@ func (k *Kafka) send(r *outgoing) {
 
 // askFloor asks for the end of a partition.
 func (k *Kafka) askFloor(l *lane, leader int32) (int64, error) {
+	return k.listOffset(l, leader, endOffset, "end")
+}
+
+// The timestamps by which ListOffsets asks for the ends of a log.
+const (
+	endOffset   int64 = -1
+	startOffset int64 = -2
+)
+
+func (k *Kafka) listOffset(l *lane, leader int32, timestamp int64, what string) (int64, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = -1
 	t := kmsg.NewListOffsetsRequestTopic()
 	t.Topic = l.key.name
 	p := kmsg.NewListOffsetsRequestTopicPartition()
-	p.Partition, p.CurrentLeaderEpoch, p.Timestamp = l.key.partition, -1, -1
+	p.Partition, p.CurrentLeaderEpoch, p.Timestamp = l.key.partition, -1, timestamp
 	t.Partitions = append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)
 	resp, err := ask[*kmsg.ListOffsetsResponse](k.ctx, k, leader, req)
@@ -184,7 +194,7 @@ func (k *Kafka) askFloor(l *lane, leader int32) (int64, error) {
 		return 0, err
 	}
 	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return 0, errors.New("no word on the partition's end")
+		return 0, errors.New("no word on the partition's " + what)
 	}
 	got := resp.Topics[0].Partitions[0]
 	return got.Offset, kerr.ErrorForCode(got.ErrorCode)
@@ -279,23 +289,7 @@ func (k *Kafka) readFromStart(l *lane, leader int32, from int64, of identity, ou
 }
 
 func (k *Kafka) logStart(l *lane, leader int32) (int64, error) {
-	req := kmsg.NewPtrListOffsetsRequest()
-	req.ReplicaID = -1
-	t := kmsg.NewListOffsetsRequestTopic()
-	t.Topic = l.key.name
-	p := kmsg.NewListOffsetsRequestTopicPartition()
-	p.Partition, p.CurrentLeaderEpoch, p.Timestamp = l.key.partition, -1, -2
-	t.Partitions = append(t.Partitions, p)
-	req.Topics = append(req.Topics, t)
-	resp, err := ask[*kmsg.ListOffsetsResponse](k.ctx, k, leader, req)
-	if err != nil {
-		return 0, err
-	}
-	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return 0, errors.New("no word on the partition's start")
-	}
-	got := resp.Topics[0].Partitions[0]
-	return got.Offset, kerr.ErrorForCode(got.ErrorCode)
+	return k.listOffset(l, leader, startOffset, "start")
 }
 
 // take notes what batches say, and returns the offset after them. gap says that offsets are missing: the log was compacted.
