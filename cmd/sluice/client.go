@@ -42,6 +42,18 @@ func (t *target) connect(cmd *cobra.Command, opts ...kgo.Opt) (*kgo.Client, erro
 	return client, nil
 }
 
+// withClient is a command's RunE with a client that is open for its time.
+func (t *target) withClient(run func(*cobra.Command, *kgo.Client, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		client, err := t.connect(cmd)
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return run(cmd, client, args)
+	}
+}
+
 // print writes v as JSON, or as the table that rows write.
 func (t *target) print(w io.Writer, v any, header string, rows func(io.Writer)) error {
 	if t.json {

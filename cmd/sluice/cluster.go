@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/sluice-io/sluice/internal/admin"
 )
@@ -23,12 +24,7 @@ func newCluster() *cobra.Command {
 func newClusterStatus(t *target) *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Brokers, controller, partitions in trouble and moves under way", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := t.connect(cmd)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
+		RunE: t.withClient(func(cmd *cobra.Command, client *kgo.Client, _ []string) error {
 			status, err := admin.Cluster(cmd.Context(), client)
 			if err != nil {
 				return err
@@ -38,7 +34,7 @@ func newClusterStatus(t *target) *cobra.Command {
 				return err
 			}
 			return printTroubles(cmd.OutOrStdout(), t, status)
-		},
+		}),
 	}
 }
 
@@ -101,18 +97,13 @@ func printTroubles(w io.Writer, t *target, status *admin.ClusterStatus) error {
 func newClusterElect(t *target) *cobra.Command {
 	return &cobra.Command{
 		Use: "elect", Short: "Move leaderships back to the preferred replicas", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := t.connect(cmd)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
+		RunE: t.withClient(func(cmd *cobra.Command, client *kgo.Client, _ []string) error {
 			moved, err := admin.ElectPreferred(cmd.Context(), client)
 			if err == nil || moved > 0 {
 				fmt.Fprintf(cmd.OutOrStdout(), "moved %d leaderships\n", moved)
 			}
 			return err
-		},
+		}),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/sluice-io/sluice/internal/admin"
 )
@@ -30,12 +31,7 @@ type groupRow struct {
 func newGroupsList(t *target) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "All consumer groups: state, protocol, members and lag", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := t.connect(cmd)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
+		RunE: t.withClient(func(cmd *cobra.Command, client *kgo.Client, _ []string) error {
 			groups, err := admin.Groups(cmd.Context(), client)
 			if err != nil {
 				return err
@@ -51,7 +47,7 @@ func newGroupsList(t *target) *cobra.Command {
 						seconds(&g.LagSeconds), g.NeverCommitted, g.OpenClaims)
 				}
 			})
-		},
+		}),
 	}
 }
 
@@ -86,12 +82,7 @@ func newGroupsDescribe(t *target) *cobra.Command {
 		Long: "Members, and for each partition the committed offset, the end, and the lag in records and as the age of the oldest uncommitted record.\n" +
 			"A claim [LO,HI] is what a sink commits before it writes: these offsets are on their way, or were when the sink ended; the next\n" +
 			"one finds out what of them is stored.",
-		RunE: func(cmd *cobra.Command, names []string) error {
-			client, err := t.connect(cmd)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
+		RunE: t.withClient(func(cmd *cobra.Command, client *kgo.Client, names []string) error {
 			groups, err := admin.Groups(cmd.Context(), client, names...)
 			if err != nil {
 				return err
@@ -111,7 +102,7 @@ func newGroupsDescribe(t *target) *cobra.Command {
 				details = append(details, d)
 			}
 			return t.print(cmd.OutOrStdout(), details, "GROUP\tSTATE\tPROTOCOL\tASSIGNOR\tCOORDINATOR", func(w io.Writer) { printGroups(w, details) })
-		},
+		}),
 	}
 }
 
@@ -147,12 +138,7 @@ func dash(s string) string {
 func newGroupsDelete(t *target) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete GROUP...", Short: "Delete groups with their commits; they must have no members", Args: minArgs(1, "the name of a group"),
-		RunE: func(cmd *cobra.Command, names []string) error {
-			client, err := t.connect(cmd)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
+		RunE: t.withClient(func(cmd *cobra.Command, client *kgo.Client, names []string) error {
 			for _, name := range names {
 				if err := admin.DeleteGroup(cmd.Context(), client, name); err != nil {
 					return err
@@ -160,6 +146,6 @@ func newGroupsDelete(t *target) *cobra.Command {
 				fmt.Fprintln(cmd.OutOrStdout(), "deleted", name)
 			}
 			return nil
-		},
+		}),
 	}
 }

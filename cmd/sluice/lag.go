@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/sluice-io/sluice/internal/admin"
 )
@@ -18,12 +19,7 @@ func newLag() *cobra.Command {
 		Short: "How far consumer groups are behind, in records and in time",
 		Long: "For each group (all, if none is named): the records between its committed offsets and the ends of the partitions, and the\n" +
 			"age of the oldest of them. A partition that a group never committed counts as such, not as a number.",
-		RunE: func(cmd *cobra.Command, groups []string) error {
-			client, err := t.connect(cmd)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
+		RunE: t.withClient(func(cmd *cobra.Command, client *kgo.Client, groups []string) error {
 			lags, err := admin.Lag(cmd.Context(), client, time.Now(), groups...)
 			if err != nil {
 				return err
@@ -36,7 +32,7 @@ func newLag() *cobra.Command {
 					fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\n", g.Group, g.State, g.Records, seconds(&g.Seconds), g.NeverCommitted)
 				}
 			})
-		},
+		}),
 	}
 	t.flags(cmd)
 	cmd.Flags().BoolVar(&byPartition, "partitions", false, "a line for each partition")

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/sluice-io/sluice/internal/admin"
 )
@@ -22,12 +23,7 @@ func newTopicsList(t *target) *cobra.Command {
 	var internal bool
 	cmd := &cobra.Command{
 		Use: "list", Short: "All topics with their sizes", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := t.connect(cmd)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
+		RunE: t.withClient(func(cmd *cobra.Command, client *kgo.Client, _ []string) error {
 			topics, err := admin.Topics(cmd.Context(), client, internal)
 			if err != nil {
 				return err
@@ -37,7 +33,7 @@ func newTopicsList(t *target) *cobra.Command {
 					fmt.Fprintf(w, "%s\t%d\t%d\t%d\n", topic.Name, len(topic.Partitions), topic.Replicas(), topic.Records())
 				}
 			})
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&internal, "internal", false, "internal topics too")
 	return cmd
@@ -46,12 +42,7 @@ func newTopicsList(t *target) *cobra.Command {
 func newTopicsDescribe(t *target) *cobra.Command {
 	return &cobra.Command{
 		Use: "describe TOPIC...", Short: "Partitions, offsets and settings of topics", Args: minArgs(1, "the name of a topic"),
-		RunE: func(cmd *cobra.Command, names []string) error {
-			client, err := t.connect(cmd)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
+		RunE: t.withClient(func(cmd *cobra.Command, client *kgo.Client, names []string) error {
 			topics, err := admin.DescribeTopics(cmd.Context(), client, names...)
 			if err != nil {
 				return err
@@ -67,7 +58,7 @@ func newTopicsDescribe(t *target) *cobra.Command {
 					fmt.Fprintf(w, "%s\t%s\t%s\n", topic.Name, topic.ID, strings.Join(admin.SortedConfig(topic.Config), " "))
 				}
 			})
-		},
+		}),
 	}
 }
 
@@ -77,12 +68,7 @@ func newTopicsCreate(t *target) *cobra.Command {
 	var config map[string]string
 	cmd := &cobra.Command{
 		Use: "create TOPIC", Short: "Create a topic", Args: minArgs(1, "the name of the topic"),
-		RunE: func(cmd *cobra.Command, names []string) error {
-			client, err := t.connect(cmd)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
+		RunE: t.withClient(func(cmd *cobra.Command, client *kgo.Client, names []string) error {
 			for _, name := range names {
 				if err := admin.CreateTopic(cmd.Context(), client, name, partitions, replicas, config); err != nil {
 					return err
@@ -90,7 +76,7 @@ func newTopicsCreate(t *target) *cobra.Command {
 				fmt.Fprintln(cmd.OutOrStdout(), "created", name)
 			}
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().Int32Var(&partitions, "partitions", -1, "number of partitions; -1 takes the broker's default")
 	cmd.Flags().Int16Var(&replicas, "replicas", -1, "replication factor; -1 takes the broker's default")
@@ -101,17 +87,12 @@ func newTopicsCreate(t *target) *cobra.Command {
 func newTopicsDelete(t *target) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete TOPIC...", Short: "Delete topics and all that lies in them", Args: minArgs(1, "the name of a topic"),
-		RunE: func(cmd *cobra.Command, names []string) error {
-			client, err := t.connect(cmd)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
+		RunE: t.withClient(func(cmd *cobra.Command, client *kgo.Client, names []string) error {
 			if err := admin.DeleteTopics(cmd.Context(), client, names...); err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "deleted", strings.Join(names, ", "))
 			return nil
-		},
+		}),
 	}
 }
