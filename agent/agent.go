@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-io/sluice/agent/journal"
 	"github.com/sluice-io/sluice/agent/producer"
 	"github.com/sluice-io/sluice/agent/tail"
+	"github.com/sluice-io/sluice/internal/dirlock"
 	"github.com/sluice-io/sluice/pipelines"
 )
 
@@ -122,7 +123,7 @@ func setDefault[T comparable](field *T, value T) {
 type Agent struct {
 	log        *slog.Logger
 	cfg        Config
-	lock       *os.File
+	lock       *dirlock.Lock
 	runners    []*runner
 	checkpoint checkpointFile           // used by one goroutine at a time: New, keepCheckpoint, then Run's end
 	others     map[string]savedPipeline // of the checkpoint: pipelines not run here
@@ -151,7 +152,7 @@ func New(log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.Pipelin
 	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
-	lock, err := lockDir(cfg.StateDir)
+	lock, err := lockDir(context.Background(), cfg.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +221,7 @@ func (a *Agent) release() error {
 		r.dest.Close()
 		errs = append(errs, r.kept.close())
 	}
-	return errors.Join(append(errs, a.lock.Close())...)
+	return errors.Join(append(errs, a.lock.Release())...)
 }
 
 // Run follows the files until ctx is cancelled and then drains: it reads no
@@ -247,7 +248,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, r := range a.runners {
 		errs = append(errs, r.kept.close())
 	}
-	return errors.Join(append(errs, a.lock.Close())...)
+	return errors.Join(append(errs, a.lock.Release())...)
 }
 
 // drain waits for acknowledgements: without limit until ctx ends, and from

@@ -139,7 +139,7 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 		}
 	}()
 	undo = append(undo, b.releaseDirs)
-	if err := b.prepareDataDirs(); err != nil {
+	if err := b.prepareDataDirs(ctx); err != nil {
 		return err
 	}
 	undo = append(undo, func() { _ = b.closeStore() })

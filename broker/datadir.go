@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -8,10 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/sluice-io/sluice/broker/cluster"
 	"github.com/sluice-io/sluice/broker/commitlog"
+	"github.com/sluice-io/sluice/internal/dirlock"
 )
 
 // lockFile holds the lock of a data directory, under Kafka's name.
@@ -21,46 +22,26 @@ const lockFile = ".lock"
 // those end with a number.
 const clusterDir = "cluster"
 
-// dirLock keeps other processes out of a data directory.
-type dirLock struct{ f *os.File }
-
 var errInUse = errors.New("in use by another broker")
 
 // prepareDataDir makes the directory, checks that it can be written, and locks it.
-func prepareDataDir(dir string) (*dirLock, error) {
+func prepareDataDir(ctx context.Context, dir string) (*dirlock.Lock, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("cannot make the data directory %s: %w; give another with --data (log.dirs), or make it writable for this user", dir, cause(err))
 	}
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o640)
-	if err != nil {
-		return nil, fmt.Errorf("cannot write to the data directory %s: %w; give another with --data (log.dirs), or make it writable for this user", dir, cause(err))
+	lock, err := dirlock.Take(ctx, filepath.Join(dir, lockFile), 0o640)
+	var inUse *dirlock.InUseError
+	var write *dirlock.WriteError
+	switch {
+	case err == nil:
+		return lock, nil
+	case errors.As(err, &inUse):
+		return nil, fmt.Errorf("the data directory %s is %w (process %s); stop it, or give this one another directory with --data (log.dirs)", dir, errInUse, inUse.Holder)
+	case errors.As(err, &write):
+		return nil, fmt.Errorf("cannot write to the data directory %s: %w; make room, make it writable for this user, or give another with --data (log.dirs)", dir, err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		owner, _ := os.ReadFile(f.Name())
-		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("the data directory %s is %w (process %s); stop it, or give this one another directory with --data (log.dirs)",
-				dir, errInUse, strings.TrimSpace(string(owner)))
-		}
-		return nil, fmt.Errorf("cannot lock the data directory %s: %w", dir, err)
-	}
-	if err := tryWrite(f); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("cannot write to the data directory %s: %w; make room or give another with --data (log.dirs)", dir, cause(err))
-	}
-	return &dirLock{f}, nil
+	return nil, fmt.Errorf("cannot lock the data directory %s: %w", dir, err)
 }
-
-// tryWrite writes the process's number into the lock file, for whom it keeps out.
-func tryWrite(f *os.File) error {
-	if err := f.Truncate(0); err != nil {
-		return err
-	}
-	_, err := f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
-	return err
-}
-
-func (l *dirLock) release() { _ = l.f.Close() }
 
 // cause is an error without the path, which the message has already.
 func cause(err error) error {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/sluice-io/sluice/broker/api"
 	"github.com/sluice-io/sluice/broker/commitlog"
 	"github.com/sluice-io/sluice/broker/replica"
+	"github.com/sluice-io/sluice/internal/dirlock"
 )
 
 // dataDir is one of the broker's data directories [log.dirs]. The first one
@@ -19,7 +21,7 @@ import (
 // starts again: its disk may hold, or have lost, anything.
 type dataDir struct {
 	path     string // absolute
-	lock     *dirLock
+	lock     *dirlock.Lock
 	identity commitlog.Properties
 	clean    bool // the broker had stopped cleanly
 
@@ -55,7 +57,7 @@ func isStorageFailure(err error) bool {
 }
 
 // prepareDataDirs makes, tries and locks the data directories.
-func (b *Broker) prepareDataDirs() error {
+func (b *Broker) prepareDataDirs(ctx context.Context) error {
 	for i, given := range b.cfg.dataDirs() {
 		path, err := filepath.Abs(given)
 		if err != nil {
@@ -65,7 +67,7 @@ func (b *Broker) prepareDataDirs() error {
 			return fmt.Errorf("log.dirs names the data directory %s twice", path)
 		}
 		d := &dataDir{path: path}
-		d.lock, err = prepareDataDir(path)
+		d.lock, err = prepareDataDir(ctx, path)
 		if err != nil && (i == 0 || errors.Is(err, errInUse)) {
 			return err
 		}
@@ -80,7 +82,7 @@ func (b *Broker) prepareDataDirs() error {
 func (b *Broker) releaseDirs() {
 	for _, d := range b.dirs {
 		if d.lock != nil {
-			d.lock.release()
+			_ = d.lock.Release() // the process ends
 		}
 	}
 }

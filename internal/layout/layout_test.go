@@ -41,12 +41,12 @@ var mayImport = map[string][]string{
 	"broker/api": {"broker/server", "broker/replica", "broker/commitlog", "broker/cluster", "broker/coordinator",
 		"broker/coordinator/group", "broker/coordinator/txn", "internal/record"},
 	"broker": {"broker/server", "broker/replica", "broker/commitlog", "broker/cluster", "broker/coordinator",
-		"broker/coordinator/group", "broker/coordinator/txn", "broker/peer", "broker/api", "internal/record"},
+		"broker/coordinator/group", "broker/coordinator/txn", "broker/peer", "broker/api", "internal/record", "internal/dirlock"},
 
 	"agent/tail":     {},
 	"agent/journal":  {"internal/record"},
 	"agent/producer": {"internal/record"},
-	"agent":          {"agent/tail", "agent/journal", "agent/producer", "pipelines", "internal/connect", "internal/record"},
+	"agent":          {"agent/tail", "agent/journal", "agent/producer", "pipelines", "internal/connect", "internal/record", "internal/dirlock"},
 
 	"sinks":            {"pipelines", "internal/connect", "internal/record"},
 	"sinks/clickhouse": {"sinks", "pipelines", "internal/connect"},
@@ -56,6 +56,7 @@ var mayImport = map[string][]string{
 	"pipelines": {},
 
 	"internal/connect": {"pipelines"},
+	"internal/dirlock": {},
 
 	"cmd/sluice":               {"..."},
 	"bench":                    {"..."},
