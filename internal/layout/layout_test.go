@@ -44,9 +44,10 @@ var mayImport = map[string][]string{
 		"broker/coordinator/group", "broker/coordinator/txn", "broker/peer", "broker/api", "internal/record", "internal/dirlock"},
 
 	"agent/tail":     {},
+	"agent/assemble": {},
 	"agent/journal":  {"internal/record"},
 	"agent/producer": {"internal/record"},
-	"agent":          {"agent/tail", "agent/journal", "agent/producer", "pipelines", "internal/connect", "internal/record", "internal/dirlock"},
+	"agent":          {"agent/assemble", "agent/tail", "agent/journal", "agent/producer", "pipelines", "internal/connect", "internal/record", "internal/dirlock"},
 
 	"sinks":            {"pipelines", "internal/connect", "internal/record"},
 	"sinks/clickhouse": {"sinks", "pipelines", "internal/connect"},
