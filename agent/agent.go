@@ -182,11 +182,14 @@ func (a *Agent) setUp(pipes []*pipelines.Pipeline) error {
 	blocks := &tail.Blocks{}
 	skip := ownFiles(a.cfg.StateDir)
 	for _, p := range pipes {
-		if p.Collect == nil || p.Collect.File == nil {
+		if p.Collect == nil {
 			continue
 		}
-		r, err := newRunner(a.log, p, a.cfg, blocks, skip)
+		r, err := newRunner(a.log, p, a.cfg)
 		if err != nil {
+			return err
+		}
+		if r.input, err = newFiles(r, blocks, skip); err != nil {
 			return err
 		}
 		files, known := stored.Pipelines[p.Name]

@@ -3,6 +3,7 @@ package agent
 import (
 	"time"
 
+	"github.com/sluice-io/sluice/agent/journal"
 	"github.com/sluice-io/sluice/agent/producer"
 	"github.com/sluice-io/sluice/agent/tail"
 )
@@ -13,7 +14,7 @@ const (
 	classDead  producer.Class = 1 // for the dead-letter topic
 )
 
-// parcel is a bundle with what the agent must know of it: pieces of files, read, in batches, and written to the journal as one. It
+// parcel is a bundle with what the agent must know of it: pieces of its input, read, in batches, and written to the journal as one. It
 // belongs to the loop until it is shipped, then to the destination's goroutine.
 type parcel struct {
 	runner *runner
@@ -23,20 +24,32 @@ type parcel struct {
 	memory int64
 	// sequence of its entry in the journal; 0: not written yet.
 	sequence uint64
+	done     bool // guarded by runner.mu: all of it is settled
 }
 
-// piece is a run of a file's lines.
+// piece is a run of lines of one origin.
 type piece struct {
-	track      *track
-	step       uint64 // of the track
-	generation uint64
-	from       int64
-	end        tail.Position
-	seen       time.Time
+	progress progress // nil when the input has no position
 
-	headers []producer.Header // of all records of the file
-	id      []byte            // of the file's content
-	path    string
+	headers []producer.Header // of all records of the origin
+	id      []byte            // of the origin
+	name    string            // of the origin
+}
+
+// progress is how far an input has come with a piece.
+type progress interface {
+	// settleLocked notes that all of the piece is acknowledged or dropped. It needs runner.mu.
+	settleLocked()
+	// journalRange is what the journal keeps of it. It is called on the destination's goroutine.
+	journalRange() journal.Range
+}
+
+// origin is what all lines of one place have in common: a file's content, a connection's sender.
+type origin struct {
+	name      string            // for messages and dead letters
+	headers   []producer.Header // of all its records; labels last
+	identity  []byte            // what spreads its lines over partitions and names them in dead letters
+	partition int32             // for records without key; -1 while not chosen
 }
 
 // reading is a chunk of lines on its way into the open parcel. It belongs to the loop and is used for one chunk at a time.
@@ -81,31 +94,38 @@ func (c *reading) drop(reason string, l *tail.Line) {
 	c.drops = append(c.drops, dropped{reason: reason, count: n})
 }
 
-// take puts the lines of a chunk into the open parcel, and ships it when it is full.
-func (r *runner) take(s *source, c *reading, now time.Time) {
-	if r.parcel == nil {
-		r.parcel = &parcel{runner: r, opened: now}
-	}
-	p := r.parcel
+// take puts the lines of a chunk into the open parcel, and ships it when it is full. begin is called with mu held and returns the
+// input's side of it; nil when there is none.
+func (r *runner) take(o *origin, c *reading, now time.Time, begin func() progress) {
+	p := r.openParcel(now)
 	c.source, c.now, c.ms = int32(len(p.pieces)), now, now.UnixMilli()
 	before := r.packer.Bytes()
-	r.work.pack(s, c)
+	r.work.pack(o, c)
 	r.count(func(a *Account) { a.take(c) })
-	if c.lines.Skipped.Cuts > 0 {
-		r.sayCut(s.track.path)
-	}
 	grown := int64(r.packer.Bytes() - before)
 	p.memory += grown
+	x := piece{headers: o.headers, id: o.identity, name: o.name}
 	r.mu.Lock()
 	r.memory += grown
-	p.pieces = append(p.pieces, piece{
-		track: s.track, step: s.track.begin(c.lines.End, now), generation: s.track.generation, from: c.lines.From, end: c.lines.End, seen: now,
-		headers: s.headers, id: s.identity, path: s.track.path,
-	})
+	if begin != nil {
+		x.progress = begin()
+	}
+	p.pieces = append(p.pieces, x)
 	r.mu.Unlock()
 	if r.packer.Bytes() >= r.bundleBytes || r.packer.Records() >= r.bundleLines {
 		r.ship()
 	}
+}
+
+// openParcel returns the parcel to fill.
+func (r *runner) openParcel(now time.Time) *parcel {
+	if r.parcel == nil {
+		r.parcel = &parcel{runner: r, opened: now}
+		r.mu.Lock()
+		r.parcels = append(r.parcels, r.parcel)
+		r.mu.Unlock()
+	}
+	return r.parcel
 }
 
 // take counts a chunk.
@@ -165,7 +185,13 @@ func (p *parcel) settled() {
 	r := p.runner
 	r.mu.Lock()
 	for i := range p.pieces {
-		p.pieces[i].track.settle(p.pieces[i].step)
+		if x := p.pieces[i].progress; x != nil {
+			x.settleLocked()
+		}
+	}
+	p.done = true
+	for len(r.parcels) > 0 && r.parcels[0].done {
+		r.parcels = r.parcels[1:]
 	}
 	r.memory -= p.memory
 	delete(r.unsettled, p.sequence)

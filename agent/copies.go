@@ -81,7 +81,7 @@ type suspect struct {
 }
 
 // suspected says whether a file seems to have a copy that waits.
-func (r *runner) suspected(original *source) bool {
+func (r *files) suspected(original *source) bool {
 	for _, x := range r.suspects {
 		if x.original == original {
 			return true
@@ -91,7 +91,7 @@ func (r *runner) suspected(original *source) bool {
 }
 
 // suspectedLocked needs runner.mu, and no step to be under way.
-func (r *runner) suspectedLocked() (out []savedFile) {
+func (r *files) suspectedLocked() (out []savedFile) {
 	for _, x := range r.suspects {
 		t := x.original.track
 		if t.acked.Offset > 0 {
@@ -102,7 +102,7 @@ func (r *runner) suspectedLocked() (out []savedFile) {
 }
 
 // orphan remembers the content of a track up to a place.
-func (r *runner) orphan(t *track, place tail.Position, path string, now time.Time) {
+func (r *files) orphan(t *track, place tail.Position, path string, now time.Time) {
 	if place.Offset == 0 {
 		return
 	}
@@ -117,7 +117,7 @@ func (r *runner) orphan(t *track, place tail.Position, path string, now time.Tim
 
 // relatives returns the orphans that a file of this name may be a copy of, the
 // newest first, and forgets old ones.
-func (r *runner) relatives(path string, now time.Time) (out []orphan) {
+func (r *files) relatives(path string, now time.Time) (out []orphan) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.orphans = slices.DeleteFunc(r.orphans, func(o orphan) bool { return now.Sub(o.since) > orphanAge })
@@ -130,7 +130,7 @@ func (r *runner) relatives(path string, now time.Time) (out []orphan) {
 }
 
 // claimed forgets an orphan that was found again.
-func (r *runner) claimed(o orphan) {
+func (r *files) claimed(o orphan) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.orphans = slices.DeleteFunc(r.orphans, func(x orphan) bool { return x.place == o.place && x.names == o.names })
@@ -138,7 +138,7 @@ func (r *runner) claimed(o orphan) {
 }
 
 // alive forgets orphans of a content that is not gone: the checkpoint held it while a copy waited, or the journal after it.
-func (r *runner) alive(t *track) {
+func (r *files) alive(t *track) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.orphans = slices.DeleteFunc(r.orphans, func(x orphan) bool { return x.track == nil && x.is(t.id, t.born, t.generation) })
@@ -146,7 +146,7 @@ func (r *runner) alive(t *track) {
 
 // claimCopy puts a new file at the position of the content it is a copy of.
 // wait says that it may become one.
-func (r *runner) claimCopy(file *tail.File, f tail.Found, born int64, now time.Time) (placed, wait bool, err error) {
+func (r *files) claimCopy(file *tail.File, f tail.Found, born int64, now time.Time) (placed, wait bool, err error) {
 	if f.Size == 0 { // a copy begins empty; there is nothing to miss yet
 		return false, len(r.originals(f)) > 0, nil
 	}
@@ -188,7 +188,7 @@ func (o *orphan) endedBefore(born int64) bool {
 }
 
 // flying says that chunks of an orphan are not settled.
-func (r *runner) flying(o orphan) bool {
+func (r *files) flying(o orphan) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return o.flying()
@@ -210,7 +210,7 @@ func (o *orphan) save() savedFile {
 
 // suspect says whether a new file looks like the copy of a file that is still
 // followed and may be emptied at any moment.
-func (r *runner) suspect(file *tail.File, f tail.Found, now time.Time) (bool, error) {
+func (r *files) suspect(file *tail.File, f tail.Found, now time.Time) (bool, error) {
 	original, err := r.originalOf(file, f)
 	if err != nil || original == nil {
 		delete(r.suspects, f.ID)
@@ -234,7 +234,7 @@ func (r *runner) suspect(file *tail.File, f tail.Found, now time.Time) (bool, er
 }
 
 // originalOf returns the followed file that a new one looks like a copy of.
-func (r *runner) originalOf(file *tail.File, f tail.Found) (*source, error) {
+func (r *files) originalOf(file *tail.File, f tail.Found) (*source, error) {
 	for _, s := range r.originals(f) {
 		same, err := looksCopied(s, file, f.Size)
 		if err != nil {
@@ -261,7 +261,7 @@ func looksCopied(original *source, file *tail.File, size int64) (bool, error) {
 
 // originals returns the followed files that, by their names, a new file may
 // become a copy of: the newest first.
-func (r *runner) originals(f tail.Found) (out []*source) {
+func (r *files) originals(f tail.Found) (out []*source) {
 	if r.cfg.Once { // takes what is there as it is
 		return nil
 	}
@@ -278,7 +278,7 @@ func (r *runner) originals(f tail.Found) (out []*source) {
 
 // addFamily adds the files that were first found under a name, whatever they
 // are called since.
-func (r *runner) addFamily(out []*source, name string, not tail.ID) []*source {
+func (r *files) addFamily(out []*source, name string, not tail.ID) []*source {
 	for _, s := range slices.Backward(r.family[name]) {
 		if len(out) < originalsMax && s.file.ID() != not {
 			out = append(out, s)

@@ -56,7 +56,7 @@ func (w *worker) deadLetters(of *producer.Batch, records []producer.Refused) ([]
 func (w *worker) letterOf(dead producer.Topic, of *producer.Batch, i int, x producer.Refused) letter {
 	reason := x.Err.Error()
 	if p, ok := pieceOf(of, x); ok {
-		return newLetter(w.pipe, dead, letterKey(p.id, x.Mark.Offset), x.Value, p.headers, reason, "produce").from(p.path, x.Mark.Offset)
+		return newLetter(w.pipe, dead, letterKey(p.id, x.Mark.Offset), x.Value, p.headers, reason, "produce").from(p.name, x.Mark.Offset)
 	}
 	key := fmt.Appendf(nil, "%s/%d/%d/%d/%d", of.Topic, of.Partition, of.Producer, of.BaseSequence, i)
 	return newLetter(w.pipe, dead, key, x.Value, x.Headers, reason, "produce")

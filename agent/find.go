@@ -24,7 +24,7 @@ const (
 )
 
 // scan looks at all directories and brings the sources in line with them.
-func (r *runner) scan(now time.Time) {
+func (r *files) scan(now time.Time) {
 	begun, before := r.cfg.Now(), r.scanTook
 	r.scanWanted, r.scanSoon = false, false
 	listing := r.scanner.Scan()
@@ -58,7 +58,7 @@ func (r *runner) scan(now time.Time) {
 }
 
 // measure publishes what only the loop knows.
-func (r *runner) measure() {
+func (r *files) measure() {
 	var deleted int64
 	for _, s := range r.sources {
 		if !s.detached {
@@ -85,7 +85,7 @@ func (r *runner) measure() {
 }
 
 // lagLocked needs mu.
-func (r *runner) lagLocked() (lag int64) {
+func (r *files) lagLocked() (lag int64) {
 	for _, t := range r.tracks {
 		if t.followed {
 			lag += t.lag()
@@ -101,7 +101,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-func (r *runner) sayProblems(problems []tail.Problem) {
+func (r *files) sayProblems(problems []tail.Problem) {
 	now := map[place]bool{}
 	for _, p := range problems {
 		at := place{"find", p.Path}
@@ -117,7 +117,7 @@ func (r *runner) sayProblems(problems []tail.Problem) {
 
 // reconcile follows what is new, renames what moved and detaches what is gone.
 // It returns the time it took for what is new.
-func (r *runner) reconcile(files []tail.Found, now time.Time) (meeting time.Duration) {
+func (r *files) reconcile(files []tail.Found, now time.Time) (meeting time.Duration) {
 	present := make(map[tail.ID]bool, len(files))
 	var strangers []tail.Found
 	for _, f := range files {
@@ -149,7 +149,7 @@ func (r *runner) reconcile(files []tail.Found, now time.Time) (meeting time.Dura
 // mayMeet says whether files that were not known can be told from copies now:
 // not while a known file is on the move, for it may be their original. Where
 // files never stand still they wait no longer than the grace period.
-func (r *runner) mayMeet(now time.Time) bool {
+func (r *files) mayMeet(now time.Time) bool {
 	if !r.missed || r.cfg.Once {
 		r.strange = time.Time{}
 		return true
@@ -165,7 +165,7 @@ func (r *runner) mayMeet(now time.Time) bool {
 }
 
 // missing are the sources that no name leads to any more, in order of name.
-func (r *runner) missing(present map[tail.ID]bool) (out []*source) {
+func (r *files) missing(present map[tail.ID]bool) (out []*source) {
 	for id, s := range r.sources {
 		if !present[id] && !s.detached {
 			out = append(out, s)
@@ -175,7 +175,7 @@ func (r *runner) missing(present map[tail.ID]bool) (out []*source) {
 	return out
 }
 
-func (r *runner) isKnown(id tail.ID) bool {
+func (r *files) isKnown(id tail.ID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tracks[id] != nil
@@ -183,7 +183,7 @@ func (r *runner) isKnown(id tail.ID) bool {
 
 // meet follows files that were not known: originals before their copies, and
 // then all are read in order of age.
-func (r *runner) meet(files []tail.Found, now time.Time) {
+func (r *files) meet(files []tail.Found, now time.Time) {
 	slices.SortStableFunc(files, func(a, b tail.Found) int { return cmp.Compare(len(a.Path), len(b.Path)) })
 	for _, f := range files {
 		r.found(f, now, false)
@@ -195,7 +195,7 @@ func (r *runner) meet(files []tail.Found, now time.Time) {
 
 // found deals with one file that the patterns match. With onlyKnown a file that
 // is not what the checkpoint knows of it is deferred.
-func (r *runner) found(f tail.Found, now time.Time, onlyKnown bool) {
+func (r *files) found(f tail.Found, now time.Time, onlyKnown bool) {
 	s := r.sources[f.ID]
 	if s == nil {
 		r.follow(f, now, onlyKnown)
@@ -209,7 +209,7 @@ func (r *runner) found(f tail.Found, now time.Time, onlyKnown bool) {
 }
 
 // relabel notes the name a file has now.
-func (r *runner) relabel(s *source, f tail.Found, now time.Time) {
+func (r *files) relabel(s *source, f tail.Found, now time.Time) {
 	if s.detached {
 		s.detached = false
 		r.timed.clear(s)
@@ -231,7 +231,7 @@ func (r *runner) relabel(s *source, f tail.Found, now time.Time) {
 	r.name(s, f)
 }
 
-func (r *runner) name(s *source, f tail.Found) {
+func (r *files) name(s *source, f tail.Found) {
 	s.path, s.real = f.Path, f.Real
 	r.byPath[f.Path] = s
 	if f.Real != "" {
@@ -240,7 +240,7 @@ func (r *runner) name(s *source, f tail.Found) {
 }
 
 // unname frees a source's names, unless another file has them already.
-func (r *runner) unname(s *source) {
+func (r *files) unname(s *source) {
 	for _, p := range []string{s.path, s.real} {
 		if p != "" && r.byPath[p] == s {
 			delete(r.byPath, p)
@@ -249,7 +249,7 @@ func (r *runner) unname(s *source) {
 }
 
 // takeHints looks at what changed.
-func (r *runner) takeHints(now time.Time) {
+func (r *files) takeHints(now time.Time) {
 	paths, scan := r.hints.Take()
 	r.scanWanted = r.scanWanted || scan
 	// Originals before their copies.
@@ -259,7 +259,7 @@ func (r *runner) takeHints(now time.Time) {
 	}
 }
 
-func (r *runner) hint(path string, now time.Time) {
+func (r *files) hint(path string, now time.Time) {
 	s := r.byPath[path]
 	if s != nil && path == s.real {
 		r.enqueue(s) // a scan tells when the link leads elsewhere
@@ -288,7 +288,7 @@ func (r *runner) hint(path string, now time.Time) {
 
 // hintOther is a change of something that is no file to follow: perhaps a
 // directory with some, or a file that is gone.
-func (r *runner) hintOther(path string, s *source) {
+func (r *files) hintOther(path string, s *source) {
 	if s != nil {
 		r.scanWanted = true
 		return
@@ -299,7 +299,7 @@ func (r *runner) hintOther(path string, s *source) {
 }
 
 // follow begins with a file that is not followed.
-func (r *runner) follow(f tail.Found, now time.Time, onlyKnown bool) {
+func (r *files) follow(f tail.Found, now time.Time, onlyKnown bool) {
 	file, err := r.open(f.Path)
 	if err != nil {
 		r.missed = r.missed || onlyKnown && errors.Is(err, syscall.ENOENT)
@@ -321,7 +321,7 @@ func (r *runner) follow(f tail.Found, now time.Time, onlyKnown bool) {
 		r.close(file)
 		return
 	}
-	s := &source{file: file, track: t, partition: -1, fresh: now}
+	s := &source{origin: origin{partition: -1}, file: file, track: t, fresh: now}
 	r.sources[f.ID] = s
 	r.family[t.path] = append(r.family[t.path], s)
 	r.name(s, f)
@@ -330,7 +330,7 @@ func (r *runner) follow(f tail.Found, now time.Time, onlyKnown bool) {
 }
 
 // identify finds out where to begin. wait says that it cannot be told yet.
-func (r *runner) identify(file *tail.File, f tail.Found, now time.Time, onlyKnown bool) (t *track, wait bool, err error) {
+func (r *files) identify(file *tail.File, f tail.Found, now time.Time, onlyKnown bool) (t *track, wait bool, err error) {
 	born := tail.Born(file.Handle())
 	r.mu.Lock()
 	known := r.tracks[f.ID]
@@ -372,7 +372,7 @@ func (r *runner) identify(file *tail.File, f tail.Found, now time.Time, onlyKnow
 }
 
 // resume goes to the stored position when it is of this content.
-func (r *runner) resume(file *tail.File, known *track, born int64) (bool, error) {
+func (r *files) resume(file *tail.File, known *track, born int64) (bool, error) {
 	if known.born != 0 && born != 0 && known.born != born {
 		return false, nil // made since: a used inode
 	}
@@ -383,7 +383,7 @@ func (r *runner) resume(file *tail.File, known *track, born int64) (bool, error)
 }
 
 // keep puts a track among those of the checkpoint.
-func (r *runner) keep(t *track, f tail.Found, now time.Time) {
+func (r *files) keep(t *track, f tail.Found, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t.seen, t.size, t.followed = now, f.Size, true
@@ -393,7 +393,7 @@ func (r *runner) keep(t *track, f tail.Found, now time.Time) {
 
 // sayReplaced tells a truncated file from one with a used inode, as well as
 // that can be told.
-func (r *runner) sayReplaced(f tail.Found, known *track) {
+func (r *files) sayReplaced(f tail.Found, known *track) {
 	if f.Path != known.path {
 		r.log.Debug("an inode is used again by another file", "path", f.Path, "was", known.path)
 		return
@@ -407,7 +407,7 @@ func (r *runner) sayReplaced(f tail.Found, known *track) {
 var errNoHandle = errors.New("all open files are rotated ones that are still read")
 
 // open opens a file, parking an idle one when descriptors run out.
-func (r *runner) open(path string) (*tail.File, error) {
+func (r *files) open(path string) (*tail.File, error) {
 	if r.handles >= r.cfg.OpenFilesMax && !r.park() {
 		return nil, errNoHandle
 	}
@@ -418,7 +418,7 @@ func (r *runner) open(path string) (*tail.File, error) {
 	return file, err
 }
 
-func (r *runner) openOnce(path string) (*tail.File, error) {
+func (r *files) openOnce(path string) (*tail.File, error) {
 	file, err := tail.Open(path, tail.FileConfig{LineBytesMax: r.lineBytesMax(), Blocks: r.blocks})
 	if err != nil {
 		return nil, err
@@ -428,12 +428,12 @@ func (r *runner) openOnce(path string) (*tail.File, error) {
 }
 
 // hold counts descriptors.
-func (r *runner) hold(n int) {
+func (r *files) hold(n int) {
 	r.handles += n
 	r.count(func(a *Account) { a.FilesOpen += int64(n) })
 }
 
-func (r *runner) close(file *tail.File) {
+func (r *files) close(file *tail.File) {
 	if file.Handle() != nil {
 		r.hold(-1)
 	}
@@ -442,7 +442,7 @@ func (r *runner) close(file *tail.File) {
 
 // park closes the descriptor of the file that can best do without: one that
 // has nothing to read, or else the one that had something longest ago.
-func (r *runner) park() bool {
+func (r *files) park() bool {
 	var best *source
 	for _, s := range r.sources {
 		if s.file.Handle() == nil || s.detached {
@@ -464,12 +464,12 @@ func outOfHandles(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-func (r *runner) sayHandles() {
+func (r *files) sayHandles() {
 	r.say(place{kind: "descriptors"}, "out of file descriptors: quiet files are closed and opened again when they change, new ones wait for that (raise the limit with ulimit -n)",
 		fmt.Errorf("at most %d files are held open", r.cfg.OpenFilesMax))
 }
 
-func (r *runner) sayOpen(path string, err error) {
+func (r *files) sayOpen(path string, err error) {
 	switch {
 	case errors.Is(err, syscall.ENOENT): // gone again
 	case outOfHandles(err) || errors.Is(err, errNoHandle):
@@ -485,7 +485,7 @@ func (r *runner) sayOpen(path string, err error) {
 
 // detach notes that no name leads to a file: it is drained through its
 // descriptor.
-func (r *runner) detach(s *source, now time.Time) {
+func (r *files) detach(s *source, now time.Time) {
 	r.unname(s)
 	if s.file.Handle() == nil { // parked: its position is kept for when it is found again
 		r.release(s)
@@ -500,13 +500,13 @@ func (r *runner) detach(s *source, now time.Time) {
 
 // detachedPause is the time between two looks at a detached file, which gives
 // no change events.
-func (r *runner) detachedPause() time.Duration {
+func (r *files) detachedPause() time.Duration {
 	return min(r.cfg.RotateGrace/4, 250*time.Millisecond)
 }
 
 // drop ends the following of a source. Its position stays in the checkpoint,
 // unless the file is gone for good.
-func (r *runner) drop(s *source) {
+func (r *files) drop(s *source) {
 	id := s.file.ID()
 	if r.suspected(s) { // its copy outlives it
 		r.orphan(s.track, s.file.Position(), s.path, r.cfg.Now())
@@ -522,7 +522,7 @@ func (r *runner) drop(s *source) {
 }
 
 // release ends the following of a source and keeps its position.
-func (r *runner) release(s *source) {
+func (r *files) release(s *source) {
 	r.unname(s)
 	r.timed.clear(s)
 	delete(r.sources, s.file.ID())
@@ -537,7 +537,7 @@ func (r *runner) release(s *source) {
 }
 
 // forget drops stored positions of files that were not found for long.
-func (r *runner) forget(now time.Time) {
+func (r *files) forget(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	vanished := len(r.tracks) - len(r.sources)
@@ -551,11 +551,4 @@ func (r *runner) forget(now time.Time) {
 			r.dirty = true
 		}
 	}
-}
-
-// count changes the account.
-func (r *runner) count(change func(*Account)) {
-	r.mu.Lock()
-	change(&r.account)
-	r.mu.Unlock()
 }

@@ -1,16 +1,14 @@
 package agent
 
 import (
-	"fmt"
 	"time"
 
-	"github.com/sluice-io/sluice/agent/producer"
 	"github.com/sluice-io/sluice/agent/tail"
 )
 
 // read reads one chunk of a source and sends it. With final an unterminated
 // line is taken too. It returns false when the file cannot be read.
-func (r *runner) read(s *source, now time.Time, final bool) bool {
+func (r *files) read(s *source, now time.Time, final bool) bool {
 	if s.file.Handle() == nil && !r.unpark(s) {
 		return false
 	}
@@ -40,14 +38,14 @@ func (r *runner) read(s *source, now time.Time, final bool) bool {
 }
 
 // seen notes the file's size for the lag.
-func (r *runner) seen(s *source) {
+func (r *files) seen(s *source) {
 	r.mu.Lock()
 	s.track.size = s.file.Seen().Size
 	r.mu.Unlock()
 }
 
 // renew begins with the new content of a file that was emptied or rewritten.
-func (r *runner) renew(s *source, outcome tail.Outcome, lost int64, now time.Time) {
+func (r *files) renew(s *source, outcome tail.Outcome, lost int64, now time.Time) {
 	what := "the file was truncated; reading from its beginning"
 	if outcome == tail.Rewritten {
 		what = "the file was rewritten; reading from its beginning"
@@ -70,14 +68,15 @@ func (r *runner) renew(s *source, outcome tail.Outcome, lost int64, now time.Tim
 }
 
 // label makes what all records of a source share.
-func (r *runner) label(s *source) {
+func (r *files) label(s *source) {
+	s.name = s.track.path
 	s.identity = []byte(s.track.fileID())
 	s.partition = -1
-	s.headers = r.work.sharedHeaders(s)
+	s.headers = r.headersOf(s)
 }
 
 // idle deals with a source that is read as far as it goes.
-func (r *runner) idle(s *source, now time.Time) {
+func (r *files) idle(s *source, now time.Time) {
 	if r.cfg.Once && !s.once {
 		s.once = true
 		if s.file.Partial() {
@@ -100,7 +99,7 @@ func (r *runner) idle(s *source, now time.Time) {
 }
 
 // onTime looks at a source whose time has come.
-func (r *runner) onTime(s *source, now time.Time) {
+func (r *files) onTime(s *source, now time.Time) {
 	switch {
 	case s.detached:
 		r.onDetached(s, now)
@@ -113,7 +112,7 @@ func (r *runner) onTime(s *source, now time.Time) {
 
 // onDetached drains a file that no name leads to, and lets go of it when it
 // has been quiet for the grace period.
-func (r *runner) onDetached(s *source, now time.Time) {
+func (r *files) onDetached(s *source, now time.Time) {
 	if s.queued || !r.work.begun || now.Sub(s.fresh) < r.cfg.RotateGrace {
 		if r.work.begun {
 			r.enqueue(s)
@@ -129,7 +128,7 @@ func (r *runner) onDetached(s *source, now time.Time) {
 }
 
 // unpark opens a file again whose descriptor was given up.
-func (r *runner) unpark(s *source) bool {
+func (r *files) unpark(s *source) bool {
 	if r.handles >= r.cfg.OpenFilesMax && !r.park() {
 		r.enqueue(s) // those before it in the queue will be idle then
 		return false
@@ -153,15 +152,4 @@ func (r *runner) unpark(s *source) bool {
 	r.release(s)
 	r.scanWanted = true
 	return false
-}
-
-// header makes a header of a constant.
-func header(key, value string) producer.Header {
-	return producer.Header{Key: key, Value: []byte(value)}
-}
-
-// sayCut says once for a file that its lines are over the limit.
-func (r *runner) sayCut(path string) {
-	r.say(place{"line", path}, "lines over the limit are cut (collect.file.line_bytes_max)",
-		fmt.Errorf("a line is longer than %d bytes", r.lineBytesMax()))
 }

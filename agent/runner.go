@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-io/sluice/agent/journal"
 	"github.com/sluice-io/sluice/agent/producer"
 	"github.com/sluice-io/sluice/agent/tail"
 	"github.com/sluice-io/sluice/internal/record"
@@ -16,14 +17,6 @@ import (
 )
 
 const (
-	// scanShare bounds the scans' part of a core: one in scanShare.
-	scanShare = 500
-	// hintedScanShare bounds it for scans that change events ask for.
-	hintedScanShare = 10
-	// scanIntervalMax bounds how far scans stretch, with all directories
-	// watched and without.
-	scanIntervalMax          = 10 * time.Second
-	scanIntervalMaxUnwatched = 2 * time.Second
 	// prepareBackoffMin and Max bound the pause between two attempts to find
 	// or make the topic.
 	prepareBackoffMin = 200 * time.Millisecond
@@ -42,70 +35,59 @@ const (
 	recordOverheadBytes = 4 << 10
 )
 
-// runner runs the collecting part of one pipeline. Its loop is one goroutine:
-// it finds, reads, processes and sends, in steps. Acknowledgements come on
+// input is where a pipeline's lines come from. What ends in Locked is called with runner.mu held and between two steps.
+type input interface {
+	// loop is the runner's one thread of work: it collects until ctx ends, or with Once until all that is there is taken, and hands over
+	// what it reads by runner.take.
+	loop(ctx context.Context)
+	// restore takes over what a checkpoint knows, before anything else. known is false at the first start.
+	restore(s savedPipeline, known bool)
+	// replay moves positions over what the journal holds beyond the checkpoint, before the loop.
+	replay(moves []journal.Range)
+	// saveLocked adds the positions to a checkpoint.
+	saveLocked(p *savedPipeline)
+	// measureLocked adds to an account what is counted on demand.
+	measureLocked(a *Account)
+}
+
+// runner runs the collecting part of one pipeline. Its loop, the input's, is one goroutine. Acknowledgements come on
 // goroutines of the destination. Fields without a word on it belong to the loop.
 //
 // Lock order: stepping before mu.
 type runner struct {
-	log    *slog.Logger
-	cfg    Config
-	pipe   *pipelines.Pipeline
-	dest   Destination
-	blocks *tail.Blocks
+	log   *slog.Logger
+	cfg   Config
+	pipe  *pipelines.Pipeline
+	input input
+	dest  Destination
 
-	scanner *tail.Scanner
-	hints   *tail.Hints
-	work    *worker
-	packer  *producer.Packer
-	chunk   reading
-	parcel  *parcel // being filled
-	linger  time.Duration
+	work   *worker
+	packer *producer.Packer
+	parcel *parcel // being filled
+	linger time.Duration
 	// bundleBytes and bundleLines are what a parcel is shipped at.
 	bundleBytes, bundleLines int
 	memoryPool               *producer.Memory
 	kept                     *kept
 
-	sources  map[tail.ID]*source
-	byPath   map[string]*source
-	family   map[string][]*source // by the name first found under, in order of finding
-	queue    []*source            // to be read, in turn
-	timed    timeline             // sources to be looked at some time
-	suspects map[tail.ID]suspect
-	deferred []tail.Found     // within a scan: known files that hold another content
-	missed   bool             // within a scan: a known file moved before it could be looked at
-	strange  time.Time        // since when strangers wait for a scan that misses none; zero: none waits
-	atEnd    map[tail.ID]bool // present at the very first start with start_at: end, not begun yet
-	said     map[place]string // trouble by place, so that it is said once
-
-	hinted        bool // the hints have something to take
-	scanned       bool // once
-	firstStart    bool // no checkpoint knew this pipeline
-	nextScan      time.Time
-	scanWanted    bool          // as soon as the share of scans allows
-	scanSoon      bool          // after one scan interval, whatever the last scan took
-	scanTook      time.Duration // the last scan
-	shortScanTook time.Duration // the shorter of the last two
-	unseen        bool          // the last scan could not look everywhere
-	handles       int
-	nextStall     time.Time
+	said      map[place]string // trouble by place, so that it is said once
+	nextStall time.Time
 
 	helpers  sync.WaitGroup // goroutines of run
 	wake     chan struct{}  // holds a token when the loop should look again
 	prepared chan prepared  // the topics, once
 
 	produceErrors atomic.Int64
-	catchingUp    atomic.Bool // the files hold much that is not delivered
+	catchingUp    atomic.Bool // the input holds much that is not delivered
 
-	// stepping is held for each step: a checkpoint is taken between two of
+	// stepping is held for each step of the input: a checkpoint is taken between two of
 	// them, where a content that moves from one file to another is in one.
 	stepping sync.Mutex
 
 	mu      sync.Mutex
-	tracks  map[tail.ID]*track // guarded by mu
-	orphans []orphan           // guarded by mu: contents that are gone, oldest first
-	account Account            // guarded by mu
-	memory  int64              // guarded by mu: bytes of memory in flight
+	account Account   // guarded by mu
+	memory  int64     // guarded by mu: bytes of memory in flight
+	parcels []*parcel // guarded by mu: in the order opened; the first is not settled
 	// unsettled are the sequences of journal entries whose parcels are not settled, journalled is the sequence after the last one written.
 	unsettled  map[uint64]bool // guarded by mu
 	journalled uint64          // guarded by mu
@@ -124,21 +106,14 @@ type prepared struct {
 
 var errNotPrepared = errors.New("waiting for the brokers to tell or make the topic")
 
-func newRunner(log *slog.Logger, p *pipelines.Pipeline, cfg Config, blocks *tail.Blocks, skip func(string, tail.Info) bool) (*runner, error) {
-	file := p.Collect.File
-	scanner, err := tail.NewScanner(file.Include, file.Exclude, skip)
-	if err != nil {
-		return nil, fmt.Errorf("pipeline %s: %w", p.Name, err)
-	}
+func newRunner(log *slog.Logger, p *pipelines.Pipeline, cfg Config) (*runner, error) {
 	work, err := newWorker(p, cfg.Hostname)
 	if err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", p.Name, err)
 	}
 	r := &runner{
-		log: log.With("pipeline", p.Name), cfg: inputConfig(cfg, file), pipe: p, blocks: blocks,
-		scanner: scanner, work: work,
-		sources: map[tail.ID]*source{}, byPath: map[string]*source{}, family: map[string][]*source{}, suspects: map[tail.ID]suspect{},
-		said: map[place]string{}, atEnd: map[tail.ID]bool{}, tracks: map[tail.ID]*track{},
+		log: log.With("pipeline", p.Name), cfg: cfg, pipe: p, work: work,
+		said: map[place]string{},
 		wake: make(chan struct{}, 1), prepared: make(chan prepared, 1), finished: make(chan struct{}),
 		account: Account{Pipeline: p.Name}, ready: errNotPrepared,
 		unsettled: map[uint64]bool{}, kept: &kept{}, memoryPool: &producer.Memory{},
@@ -146,20 +121,6 @@ func newRunner(log *slog.Logger, p *pipelines.Pipeline, cfg Config, blocks *tail
 	r.work.runner = r
 	r.batching(p.Topic)
 	return r, nil
-}
-
-// inputConfig puts the input's own settings over the agent's.
-func inputConfig(cfg Config, file *pipelines.FileInput) Config {
-	if file.ScanInterval > 0 {
-		cfg.ScanInterval = file.ScanInterval
-	}
-	if file.RotateGrace > 0 {
-		cfg.RotateGrace = file.RotateGrace
-	}
-	if file.PartialAfter > 0 {
-		cfg.LineIdle = file.PartialAfter
-	}
-	return cfg
 }
 
 // Defaults of batching.
@@ -193,143 +154,36 @@ func codecOf(c pipelines.Compression, catchingUp func() bool) func() record.Code
 
 // restore takes over what a checkpoint knows. known is false at the first start.
 func (r *runner) restore(s savedPipeline, known bool) {
-	r.firstStart, r.known = !known, known
+	r.known = known
 	r.kept.stored.Store(known)
-	for _, f := range s.Files {
-		t := loadTrack(f)
-		r.tracks[t.id] = t
-	}
-	for _, f := range s.Gone {
-		if f.Offset == 0 {
-			continue
-		}
-		r.orphans = append(r.orphans, orphan{place: f.position(), acked: f.position(), names: [2]string{f.Path, f.Path}, since: time.Unix(f.Seen, 0),
-			id: tail.ID{Dev: f.Dev, Ino: f.Ino}, born: f.Born, generation: f.Generation})
-	}
+	r.input.restore(s, known)
 }
 
-// run reads until ctx ends, or with Once until all is read.
+// run collects until ctx ends, or with Once until all is read.
 func (r *runner) run(ctx context.Context) {
-	var err error
-	if r.hints, err = tail.NewHints(); err != nil {
-		r.log.Warn("no change events: directories are looked at every scan interval instead", "interval", r.cfg.ScanInterval, "error", err)
-	}
 	helping, cancel := context.WithCancel(ctx)
 	r.helpers.Go(func() { r.prepare(helping) })
-	r.loop(helping)
+	r.input.loop(helping)
 	r.ship()
 	cancel()
 	r.helpers.Wait()
-	r.hints.Close()
-	r.closeFiles()
 	r.end()
 }
 
-// loop is the runner's one thread of work.
-func (r *runner) loop(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for ctx.Err() == nil {
-		now := r.cfg.Now()
-		if r.step(ctx, now) {
-			continue
-		}
-		if r.cfg.Once && r.allRead() {
-			return
-		}
-		timer.Reset(max(r.dueAt().Sub(now), 0))
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		case <-r.wake:
-		case <-r.hints.Ready():
-			r.hinted = true
-		case p := <-r.prepared:
-			r.begin(p)
-		}
-	}
-}
-
-// step does what is due and reads one chunk. It returns false when there was
-// none: nothing is to be done before dueAt, a change or an acknowledgement.
-func (r *runner) step(ctx context.Context, now time.Time) bool {
-	r.stepping.Lock()
-	defer r.stepping.Unlock()
-	r.look(ctx, now)
-	s := r.next()
-	if s == nil {
-		return false
-	}
-	r.read(s, now, false)
-	return true
-}
-
-// look does what is due: scans and looks at sources by time.
-func (r *runner) look(ctx context.Context, now time.Time) {
-	select {
-	case <-r.hints.Ready():
-		r.hinted = true
-	default:
-	}
-	if r.hinted {
-		r.hinted = false
-		r.takeHints(now)
-	}
-	if !now.Before(r.scanDue()) {
-		r.scan(now)
-	}
-	for s := r.timed.pop(now); s != nil; s = r.timed.pop(now) {
-		r.onTime(s, now)
-	}
+// tend does what is due whatever the input.
+func (r *runner) tend(ctx context.Context, now time.Time) {
 	if r.parcel != nil && !now.Before(r.parcel.opened.Add(r.linger)) {
 		r.ship()
 	}
 	r.watchStall(ctx, now)
 }
 
-// scanDue is when the next scan may and should be.
-func (r *runner) scanDue() time.Time {
-	if !r.scanWanted {
-		return r.nextScan
+// shipDue is when the open parcel is to be shipped, if that is before another time.
+func (r *runner) shipDue(other time.Time) time.Time {
+	if r.parcel == nil {
+		return other
 	}
-	asked := r.nextScan.Add(-r.scanPause()).Add(r.shortScanTook * hintedScanShare)
-	if asked.Before(r.nextScan) {
-		return asked
-	}
-	return r.nextScan
-}
-
-// scanPause is the time between two scans that nothing asked for.
-func (r *runner) scanPause() time.Duration {
-	longest := scanIntervalMaxUnwatched
-	if r.hints.Complete() && !r.unseen {
-		longest = scanIntervalMax
-	}
-	return max(r.cfg.ScanInterval, min(r.shortScanTook*scanShare, longest))
-}
-
-// dueAt is when the loop must look again if nothing else happens.
-func (r *runner) dueAt() time.Time {
-	due := r.scanDue()
-	if t, ok := r.timed.first(); ok && t.Before(due) {
-		due = t
-	}
-	if r.parcel != nil {
-		due = earlier(due, r.parcel.opened.Add(r.linger))
-	}
-	return due
-}
-
-// next returns the source whose turn it is, or nil when none may be read.
-func (r *runner) next() *source {
-	if len(r.queue) == 0 || !r.work.begun || !r.kept.stored.Load() || !r.room() {
-		return nil
-	}
-	s := r.queue[0]
-	r.queue[0] = nil
-	r.queue = r.queue[1:]
-	s.queued = false
-	return s
+	return earlier(other, r.parcel.opened.Add(r.linger))
 }
 
 // room says whether another chunk may be in flight.
@@ -337,13 +191,6 @@ func (r *runner) room() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.memory < r.cfg.InFlightBytesMax
-}
-
-func (r *runner) enqueue(s *source) {
-	if !s.queued {
-		s.queued = true
-		r.queue = append(r.queue, s)
-	}
 }
 
 func (r *runner) nudge() {
@@ -398,21 +245,17 @@ func topicSpec(p *pipelines.Pipeline) producer.TopicSpec {
 	return spec
 }
 
-// begin starts reading.
+// begin notes that lines may be sent.
 func (r *runner) begin(p prepared) {
 	r.work.begin(p)
 	r.mu.Lock()
 	r.deadLetter, r.ready = p.dead, nil
 	r.mu.Unlock()
-	limit := r.lineBytesMax()
-	for _, s := range r.sources {
-		s.file.LimitLines(limit)
-	}
 }
 
 // lineBytesMax is the setting, and no more than the topic takes.
 func (r *runner) lineBytesMax() int {
-	limit := r.pipe.Collect.File.LineBytesMax
+	limit := r.pipe.Collect.Options().LineBytesMax
 	if limit == 0 {
 		limit = tail.LineBytesMaxDefault
 	}
@@ -481,29 +324,14 @@ func (r *runner) watchStall(ctx context.Context, now time.Time) {
 	})
 }
 
+// oldestUnacked is the age of the oldest parcel that is not settled.
 func (r *runner) oldestUnacked(now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var age time.Duration
-	for _, t := range r.tracks {
-		if len(t.pending) > 0 {
-			age = max(age, now.Sub(t.pending[0].begun))
-		}
+	if len(r.parcels) == 0 {
+		return 0
 	}
-	return age
-}
-
-// allRead says that everything present at the first scan was read.
-func (r *runner) allRead() bool {
-	if !r.scanned {
-		return false
-	}
-	for _, s := range r.sources {
-		if !s.once {
-			return false
-		}
-	}
-	return r.work.begun || len(r.sources) == 0
+	return now.Sub(r.parcels[0].opened)
 }
 
 // end notes that no chunk will be sent any more.
@@ -530,12 +358,6 @@ func closed(c chan struct{}) bool {
 	}
 }
 
-func (r *runner) closeFiles() {
-	for _, s := range r.sources {
-		r.close(s.file)
-	}
-}
-
 // snapshot returns what the checkpoint stores, whether it moved since the last
 // one, and whether the pipeline may be stored: not before its first scan, which
 // alone knows what was there at the first start.
@@ -544,16 +366,8 @@ func (r *runner) snapshot() (p savedPipeline, moved, known bool) {
 	defer r.stepping.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p = savedPipeline{Files: make([]savedFile, 0, len(r.tracks)), Journal: r.keepFromLocked()}
-	for _, t := range r.tracks {
-		p.Files = append(p.Files, t.save())
-	}
-	for i := range r.orphans {
-		if f := r.orphans[i].save(); f.Offset > 0 { // else nothing of it is delivered
-			p.Gone = append(p.Gone, f)
-		}
-	}
-	p.Gone = append(p.Gone, r.suspectedLocked()...)
+	p.Journal = r.keepFromLocked()
+	r.input.saveLocked(&p)
 	moved = r.dirty
 	r.dirty = false
 	return p, moved, r.known
@@ -571,12 +385,25 @@ func (r *runner) snapshotAccount() Account {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := r.account.clone()
-	for _, t := range r.tracks {
-		if t.followed {
-			a.LagBytes += t.lag()
-			a.FilesFollowed++
-		}
-	}
+	r.input.measureLocked(&a)
 	a.JournalBytes, a.JournalBatches = r.kept.size()
 	return a
+}
+
+// sayCut says once for a place that its lines are over the limit.
+func (r *runner) sayCut(path string) {
+	r.say(place{"line", path}, fmt.Sprintf("lines over the limit are cut (collect.%s.line_bytes_max)", r.pipe.Collect.Input()),
+		fmt.Errorf("a line is longer than %d bytes", r.lineBytesMax()))
+}
+
+// count changes the account.
+func (r *runner) count(change func(*Account)) {
+	r.mu.Lock()
+	change(&r.account)
+	r.mu.Unlock()
+}
+
+// header makes a header of a constant.
+func header(key, value string) producer.Header {
+	return producer.Header{Key: key, Value: []byte(value)}
 }

@@ -62,7 +62,7 @@ type schedule struct {
 	now time.Time
 
 	store      *store
-	runner     *runner // nil while the agent is down
+	runner     *files  // nil while the agent is down
 	checkpoint []byte  // what a crash leaves
 	journal    []entry // survives a crash
 	saveDue    bool    // the agent asks for a checkpoint
@@ -87,12 +87,12 @@ func (s *schedule) log(b *producer.Bundle) {
 }
 
 // recover takes over what the journal holds: ranges move positions, and what was not acknowledged is settled.
-func (s *schedule) recover(r *runner, from uint64) {
+func (s *schedule) recover(r *files, from uint64) {
 	var moves []journal.Range
 	for _, e := range s.journal[min(int(max(from, 1)-1), len(s.journal)):] {
 		moves = append(moves, e.ranges...)
 	}
-	r.replayAll(moves)
+	r.replay(moves)
 	r.journalled = uint64(len(s.journal)) + 1
 	s.store.keepUnanswered()
 }
@@ -284,11 +284,16 @@ func (s *schedule) launch() {
 		s.meanwhile()
 		return false
 	}
-	r, err := newRunner(slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: brief})), pipes[0], cfg, &tail.Blocks{}, skip)
+	r, err := newRunner(slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: brief})), pipes[0], cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	r.dest, r.hints = s.store, tail.Unwatched()
+	x, err := newFiles(r, &tail.Blocks{}, skip)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.input = x
+	r.dest, x.hints = s.store, tail.Unwatched()
 	r.kept.save = func() { s.saveDue = true }
 	s.store.held, s.store.owner = false, r.owner()
 	stored := saved{}
@@ -299,8 +304,8 @@ func (s *schedule) launch() {
 	}
 	files, known := stored.Pipelines[r.pipe.Name]
 	r.restore(files, known)
-	s.recover(r, files.Journal)
-	s.runner, s.prepared = r, false
+	s.recover(x, files.Journal)
+	s.runner, s.prepared = x, false
 	if s.chance(2) {
 		s.prepare()
 	}

@@ -4,21 +4,17 @@ import (
 	"container/heap"
 	"time"
 
-	"github.com/sluice-io/sluice/agent/producer"
 	"github.com/sluice-io/sluice/agent/tail"
 )
 
 // source is one followed file. It belongs to the runner's loop, but for what
 // track holds.
 type source struct {
-	file  *tail.File
-	track *track
-	path  string // the name it has now, as far as known
-	real  string // where path leads to when it is a symbolic link
-
-	headers   []producer.Header // host, path, labels; shared by all its records
-	identity  []byte            // value of file_id
-	partition int32             // for records without key; -1 while not chosen
+	origin // named after the path it was first found under; its identity is the value of file_id
+	file   *tail.File
+	track  *track
+	path   string // the name it has now, as far as known
+	real   string // where path leads to when it is a symbolic link
 
 	queued   bool
 	once     bool      // read to its end since the start

@@ -3,23 +3,17 @@ package agent
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/sluice-io/sluice/agent/journal"
 	"github.com/sluice-io/sluice/agent/producer"
-	"github.com/sluice-io/sluice/agent/tail"
 	"github.com/sluice-io/sluice/internal/connect"
 	"github.com/sluice-io/sluice/pipelines"
 )
 
 // journalsDir is where in the state directory the journals are, one for each pipeline.
 const journalsDir = "journal"
-
-// inputFile is the input that ranges in the journal name.
-const inputFile = "file"
 
 // kept is a runner's side of its journal.
 type kept struct {
@@ -118,7 +112,7 @@ func (a *Agent) destination(r *runner, s savedPipeline) error {
 	r.dest, err = producer.NewKafka(r.log, &spool{journal: j}, bundles, floors, producer.KafkaConfig{
 		ClientID: "sluice-agent", Client: opts, InFlightMax: r.pipe.Topic.MaxInFlight, Unknown: onUnknown(r.pipe.Topic.OnUnknown),
 		OnError:        func(error) { r.produceErrors.Add(1) },
-		RecordBytesMax: r.pipe.Collect.File.LineBytesMax + recordOverheadBytes,
+		RecordBytesMax: r.pipe.Collect.Options().LineBytesMax + recordOverheadBytes,
 		Memory:         r.memoryPool, Owner: r.owner(),
 	})
 	return err
@@ -133,7 +127,7 @@ func onUnknown(p pipelines.OnUnknown) producer.OnUnknown {
 
 // recover takes what a journal holds: ranges move the positions, and unsettled batches are the destination's to settle.
 func (r *runner) recover(loaded *journal.Loaded) (bundles []*producer.Bundle, floors []producer.Floor) {
-	r.replayAll(loaded.Moves)
+	r.input.replay(loaded.Moves)
 	for _, b := range loaded.Unsettled {
 		n := len(bundles)
 		if n == 0 || bundles[n-1].Batches[0].ID.Entry != b.ID.Entry {
@@ -178,72 +172,6 @@ func (r *runner) recovered(entry uint64) func() {
 	}
 }
 
-// replayAll moves the positions over what the journal holds beyond the checkpoint. Contents that were read since then may be gone, and
-// copies of them be there that waited to be told from other files: they are remembered as the checkpoint does with those.
-func (r *runner) replayAll(moves []journal.Range) {
-	var moved []*track
-	for i := range moves {
-		if t := r.replay(&moves[i]); t != nil && !slices.Contains(moved[max(len(moved)-orphansMax/2, 0):], t) {
-			moved = append(moved, t)
-		}
-	}
-	for _, t := range moved[max(len(moved)-orphansMax/2, 0):] {
-		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, since: r.cfg.Now(),
-			id: t.id, born: t.born, generation: t.generation})
-	}
-}
-
-// replay moves a position over a range that lies in the journal, and returns what it moved.
-func (r *runner) replay(m *journal.Range) *track {
-	if m.Input != inputFile {
-		return nil
-	}
-	id := tail.ID{Dev: m.Dev, Ino: m.Ino}
-	end := tail.Position{Offset: m.To, Skip: m.Skip, Head: tail.Sum{Len: int(m.Head.Len), Hash: m.Head.Hash}, Tail: tail.Sum{Len: int(m.Tail.Len), Hash: m.Tail.Hash}}
-	t := r.tracks[id]
-	switch {
-	case t == nil:
-		t = &track{id: id, born: m.Born, generation: m.Generation, path: m.Path, seen: time.Unix(m.Seen, 0), acked: end}
-		r.tracks[id] = t
-	case m.Generation > t.generation || m.Born != t.born:
-		r.outlived(t)
-		t.born, t.generation, t.path, t.seen, t.acked = m.Born, m.Generation, m.Path, time.Unix(m.Seen, 0), end
-	case m.Generation < t.generation && m.Born == t.born:
-		r.outlivedTo(m, end)
-		return nil
-	case m.Generation < t.generation || m.To <= t.acked.Offset: // the checkpoint has it
-		return nil
-	case m.From > t.acked.Offset:
-		r.log.Warn("the journal goes on after a gap in a file; what lies between is read again, and what follows too", "path", m.Path, "from", m.From, "position", t.acked.Offset)
-		return nil
-	default:
-		t.acked = end
-	}
-	r.dirty = true
-	return t
-}
-
-// outlived remembers the content of a file that holds another one since: a copy of it may turn up.
-func (r *runner) outlived(t *track) {
-	if t.acked.Offset > 0 {
-		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, since: t.seen, id: t.id, born: t.born, generation: t.generation})
-	}
-}
-
-// outlivedTo moves how far a content was read that its file held no more when the checkpoint was taken.
-func (r *runner) outlivedTo(m *journal.Range, end tail.Position) {
-	for i := range r.orphans {
-		if o := &r.orphans[i]; o.is(tail.ID{Dev: m.Dev, Ino: m.Ino}, m.Born, m.Generation) {
-			if o.place.Offset == m.From {
-				o.place, o.acked = end, end
-			}
-			return
-		}
-	}
-	r.orphans = append(r.orphans, orphan{place: end, acked: end, names: [2]string{m.Path, m.Path}, since: time.Unix(m.Seen, 0),
-		id: tail.ID{Dev: m.Dev, Ino: m.Ino}, born: m.Born, generation: m.Generation})
-}
-
 func recoveredBatch(b *journal.Batch) *producer.Batch {
 	return &producer.Batch{
 		ID: producer.ID(b.ID), Topic: b.Topic, Partition: b.Partition, Lines: b.Lines, SourceBytes: b.SourceBytes, Class: producer.Class(b.Class),
@@ -286,20 +214,17 @@ func journalBatches(batches []*producer.Batch) []*journal.Batch {
 	return out
 }
 
-// rangesOf are the pieces of files that a bundle covers. Runs of one file are one range.
+// rangesOf are the pieces of an input that a bundle covers. What goes on where the one before ends is one range with it.
 func rangesOf(b *producer.Bundle) (out []journal.Range) {
 	p, ok := b.Ranges.(*parcel)
 	if !ok {
 		return nil
 	}
 	for i := range p.pieces {
-		x := &p.pieces[i]
-		end := &x.end
-		r := journal.Range{
-			Input: inputFile, Path: x.track.path, Dev: x.track.id.Dev, Ino: x.track.id.Ino, Born: x.track.born, Generation: x.generation,
-			From: x.from, To: end.Offset, Skip: end.Skip, Seen: x.seen.Unix(),
-			Head: journal.Sum{Len: uint32(end.Head.Len), Hash: end.Head.Hash}, Tail: journal.Sum{Len: uint32(end.Tail.Len), Hash: end.Tail.Hash},
+		if p.pieces[i].progress == nil {
+			continue
 		}
+		r := p.pieces[i].progress.journalRange()
 		if n := len(out); n > 0 && continues(&out[n-1], &r) {
 			r.From = out[n-1].From
 			out[n-1] = r
@@ -311,7 +236,7 @@ func rangesOf(b *producer.Bundle) (out []journal.Range) {
 }
 
 func continues(a, b *journal.Range) bool {
-	return a.Dev == b.Dev && a.Ino == b.Ino && a.Born == b.Born && a.Generation == b.Generation && a.To == b.From
+	return a.Input == b.Input && a.Dev == b.Dev && a.Ino == b.Ino && a.Born == b.Born && a.Generation == b.Generation && a.To == b.From
 }
 
 // Replace implements producer.Log.

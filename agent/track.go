@@ -33,13 +33,12 @@ type track struct {
 type step struct {
 	end        tail.Position
 	generation uint64
-	begun      time.Time
 	settled    bool
 }
 
 // begin adds a chunk and returns its sequence.
-func (t *track) begin(end tail.Position, now time.Time) uint64 {
-	t.pending = append(t.pending, step{end: end, generation: t.generation, begun: now})
+func (t *track) begin(end tail.Position) uint64 {
+	t.pending = append(t.pending, step{end: end, generation: t.generation})
 	return t.first + uint64(len(t.pending)) - 1
 }
 

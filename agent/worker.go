@@ -27,8 +27,10 @@ type worker struct {
 	key    *pipelines.Expression
 	hash   *pipelines.Expression
 	labels []producer.Header
-	plain  bool  // lines go as they are, with headers shared by the file
-	turn   int32 // of round robin: the partition of the open parcel
+	plain  bool // lines go as they are, with headers shared by the file
+	// identity says that each record tells its place in its file.
+	identity bool
+	turn     int32 // of round robin: the partition of the open parcel
 
 	begun bool
 	topic producer.Topic
@@ -43,7 +45,7 @@ type worker struct {
 }
 
 func newWorker(p *pipelines.Pipeline, host string) (*worker, error) {
-	w := &worker{pipe: p, host: host}
+	w := &worker{pipe: p, host: host, identity: p.Collect.File != nil && p.Collect.File.Identity}
 	chain, err := p.NewProcess()
 	if err != nil {
 		return nil, err
@@ -60,7 +62,7 @@ func newWorker(p *pipelines.Pipeline, host string) (*worker, error) {
 	if w.hash, err = p.NewHash(); err != nil {
 		return nil, err
 	}
-	w.plain = w.chain == nil && w.key == nil && w.hash == nil && !p.Collect.File.Identity
+	w.plain = w.chain == nil && w.key == nil && w.hash == nil && !w.identity
 	return w, nil
 }
 
@@ -68,42 +70,30 @@ func (w *worker) begin(p prepared) {
 	w.topic, w.dead, w.begun = p.topic, p.dead, true
 }
 
-// sharedHeaders are those that every raw line of a file has.
-func (w *worker) sharedHeaders(s *source) []producer.Header {
-	var h []producer.Header
-	if w.pipe.Collect.File.Headers {
-		h = append(h, header(headerHost, w.host), header(headerPath, s.track.path))
-	}
-	if w.pipe.Collect.File.Identity {
-		h = append(h, producer.Header{Key: headerFileID, Value: s.identity})
-	}
-	return append(h, w.labels...)
-}
-
 // pack turns a chunk of lines into records of the open parcel.
-func (w *worker) pack(s *source, c *reading) {
+func (w *worker) pack(o *origin, c *reading) {
 	switch {
 	case w.pipe.Topic.Spread == pipelines.SpreadRoundRobin:
-		s.partition = w.turn % w.topic.Partitions
-	case s.partition < 0:
-		s.partition = partitionOf(s.identity, w.topic.Partitions)
+		o.partition = w.turn % w.topic.Partitions
+	case o.partition < 0:
+		o.partition = partitionOf(o.identity, w.topic.Partitions)
 	}
 	if w.plain {
-		w.packPlain(s, c)
+		w.packPlain(o, c)
 		return
 	}
-	w.meta = w.metaOf(s)
+	w.meta = w.metaOf(o)
 	for i := range c.lines.Lines {
-		w.packLine(s, c, &c.lines.Lines[i])
+		w.packLine(o, c, &c.lines.Lines[i])
 	}
 }
 
 // packPlain is the short way: the line is the record.
-func (w *worker) packPlain(s *source, c *reading) {
-	to := w.runner.packer.To(w.pipe.Topic.Name, s.partition, classLines)
+func (w *worker) packPlain(o *origin, c *reading) {
+	to := w.runner.packer.To(w.pipe.Topic.Name, o.partition, classLines)
 	for i := range c.lines.Lines {
 		l := &c.lines.Lines[i]
-		headers := s.headers
+		headers := o.headers
 		if l.Cut {
 			headers = w.own(headers, header(headerTruncated, "true"))
 		}
@@ -122,19 +112,19 @@ func (w *worker) add(to *producer.Pack, c *reading, l *tail.Line, key, value []b
 
 // metaOf is what stages and keys may know of a file's lines. Host and path are
 // there whether they are sent or not.
-func (w *worker) metaOf(s *source) []pipelines.Header {
+func (w *worker) metaOf(o *origin) []pipelines.Header {
 	out := w.meta[:0]
-	if !w.pipe.Collect.File.Headers {
-		out = append(out, pipelines.Header(header(headerHost, w.host)), pipelines.Header(header(headerPath, s.track.path)))
+	if !w.pipe.Collect.Options().Headers {
+		out = append(out, pipelines.Header(header(headerHost, w.host)), pipelines.Header(header(headerPath, o.name)))
 	}
-	for _, h := range s.headers {
+	for _, h := range o.headers {
 		out = append(out, pipelines.Header(h))
 	}
 	return out
 }
 
 // packLine takes a line through stages, key and headers of its own.
-func (w *worker) packLine(s *source, c *reading, l *tail.Line) {
+func (w *worker) packLine(o *origin, c *reading, l *tail.Line) {
 	raw := c.lines.Value(l)
 	e := &w.event
 	e.Reset(raw)
@@ -147,7 +137,7 @@ func (w *worker) packLine(s *source, c *reading, l *tail.Line) {
 			c.drop(res.Reason, l)
 			return
 		case res.Outcome == pipelines.Fail && w.pipe.Errors.Parse == pipelines.ErrorsDeadLetter:
-			w.deadLetter(s, c, l, reasonOf(res), res.Stage)
+			w.deadLetter(o, c, l, reasonOf(res), res.Stage)
 			return
 		case res.Outcome == pipelines.Fail && w.pipe.Errors.Parse == pipelines.ErrorsDrop:
 			c.drop(res.Reason, l)
@@ -156,7 +146,7 @@ func (w *worker) packLine(s *source, c *reading, l *tail.Line) {
 			marked = w.pipe.Topic.Value == pipelines.ValueEvent
 		}
 	}
-	value, partition := raw, s.partition
+	value, partition := raw, o.partition
 	if e.Parsed() {
 		w.value = e.AppendJSON(w.value[:0])
 		value = w.value
@@ -169,7 +159,7 @@ func (w *worker) packLine(s *source, c *reading, l *tail.Line) {
 		partition = partitionOf(key, w.topic.Partitions)
 	}
 	to := w.runner.packer.To(w.pipe.Topic.Name, partition, classLines)
-	w.add(to, c, l, key, value, w.headersOf(s, c, l, e.Parsed(), marked))
+	w.add(to, c, l, key, value, w.headersOf(o, c, l, e.Parsed(), marked))
 }
 
 // reasonOf says why a stage failed, for people.
@@ -197,17 +187,16 @@ func (w *worker) textOf(x *pipelines.Expression, e *pipelines.Event) []byte {
 }
 
 // headersOf returns a line's headers: the file's own where they are enough.
-func (w *worker) headersOf(s *source, c *reading, l *tail.Line, parsed, marked bool) []producer.Header {
-	shared := s.headers
+func (w *worker) headersOf(o *origin, c *reading, l *tail.Line, parsed, marked bool) []producer.Header {
+	shared := o.headers
 	if parsed { // its labels are fields
 		shared = shared[:len(shared)-len(w.labels)]
 	}
-	identity := w.pipe.Collect.File.Identity
-	if !identity && !marked && !l.Cut {
+	if !w.identity && !marked && !l.Cut {
 		return shared
 	}
 	h := append(w.headers[:0], shared...)
-	if identity {
+	if w.identity {
 		w.number = strconv.AppendInt(w.number[:0], c.lines.Base+int64(l.Start), 10)
 		h = append(h, producer.Header{Key: headerFileOffset, Value: w.number})
 	}
@@ -228,9 +217,9 @@ func (w *worker) own(shared []producer.Header, more producer.Header) []producer.
 }
 
 // deadLetter sends a line to the dead-letter topic as it was read.
-func (w *worker) deadLetter(s *source, c *reading, l *tail.Line, reason, stage string) {
+func (w *worker) deadLetter(o *origin, c *reading, l *tail.Line, reason, stage string) {
 	m := c.mark(l)
-	d := newLetter(w.pipe, w.dead, letterKey(s.identity, m.Offset), c.lines.Value(l), s.headers, reason, stage).from(s.track.path, m.Offset)
+	d := newLetter(w.pipe, w.dead, letterKey(o.identity, m.Offset), c.lines.Value(l), o.headers, reason, stage).from(o.name, m.Offset)
 	to := w.runner.packer.To(w.pipe.Errors.DeadLetter, partitionOf(d.key, w.dead.Partitions), classDead)
 	w.add(to, c, l, d.key, d.value, d.headers)
 }

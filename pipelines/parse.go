@@ -305,27 +305,37 @@ func (r *yamlReader) collect(e entry) *Collect {
 
 func (r *yamlReader) fileInput(e entry) *FileInput {
 	const what = "collect.file"
-	f := &FileInput{StartAt: StartAtBeginning, LineBytesMax: lineBytesDefault, Headers: true}
+	f := &FileInput{InputOptions: defaultOptions(), StartAt: StartAtBeginning}
 	interval := func(key string, d *time.Duration) known {
 		return known{key, func(e entry) { *d = r.duration(e.value, what+"."+key, intervalLow, intervalHigh) }}
 	}
-	found := r.object(e.value, what,
+	found := r.object(e.value, what, append(r.inputOptions(what, &f.InputOptions),
 		known{"include", func(e entry) { f.Include = r.globs(e.value, what+".include") }},
 		known{"exclude", func(e entry) { f.Exclude = r.globs(e.value, what+".exclude") }},
 		known{"start_at", func(e entry) {
 			f.StartAt = StartAt(r.oneOf(e.value, what+".start_at", string(StartAtBeginning), string(StartAtEnd)))
 		}},
-		known{"line_bytes_max", func(e entry) {
-			f.LineBytesMax = int(r.size(e.value, what+".line_bytes_max", lineBytesLow, lineBytesHigh))
-		}},
-		known{"headers", func(e entry) { f.Headers = r.boolean(e.value, what+".headers") }},
 		known{"identity", func(e entry) { f.Identity = r.boolean(e.value, what+".identity") }},
 		interval("scan_interval", &f.ScanInterval),
 		interval("rotate_grace", &f.RotateGrace),
 		interval("partial_after", &f.PartialAfter),
-	)
+	)...)
 	r.require(found, e.pos, what, "include")
 	return f
+}
+
+func defaultOptions() InputOptions {
+	return InputOptions{LineBytesMax: lineBytesDefault, Headers: true}
+}
+
+// inputOptions are the keys that every input has.
+func (r *yamlReader) inputOptions(what string, o *InputOptions) []known {
+	return []known{
+		{"line_bytes_max", func(e entry) {
+			o.LineBytesMax = int(r.size(e.value, what+".line_bytes_max", lineBytesLow, lineBytesHigh))
+		}},
+		{"headers", func(e entry) { o.Headers = r.boolean(e.value, what+".headers") }},
+	}
 }
 
 func (r *yamlReader) globs(n ast.Node, what string) []string {

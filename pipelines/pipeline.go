@@ -74,11 +74,23 @@ const (
 	SASLScramSHA512 SASLMechanism = "SCRAM-SHA-512"
 )
 
-// Collect is what the agent reads on a host.
+// Collect is what the agent reads on a host: exactly one input.
 type Collect struct {
-	File   *FileInput // never nil after Parse: it is the only input so far
-	Labels []Label    // in the file's order
+	File   *FileInput
+	Labels []Label // in the file's order
 }
+
+// InputOptions are the settings that every input has.
+type InputOptions struct {
+	LineBytesMax int  // longer lines are cut here; default 1 MiB, 64 B to 16 MiB
+	Headers      bool // default true: headers that tell where a record is from, such as host and path
+}
+
+// Input is the name of the input, as in the file.
+func (c *Collect) Input() string { return "file" }
+
+// Options are the settings of the input that every input has.
+func (c *Collect) Options() *InputOptions { return &c.File.InputOptions }
 
 // Label is a constant that goes with every line: a field of a parsed event
 // (unless the event has a field of that name), a header of a raw line.
@@ -99,11 +111,10 @@ const (
 // FileInput is `collect.file`. Relative patterns are relative to the working
 // directory of the process.
 type FileInput struct {
+	InputOptions          // headers: host and path
 	Include      []string // globs, at least one
 	Exclude      []string // globs of paths to leave out
 	StartAt      StartAt  // default beginning; files that appear later always start at 0
-	LineBytesMax int      // longer lines are cut here; default 1 MiB, 64 B to 16 MiB
-	Headers      bool     // default true: headers host and path on every record
 	Identity     bool     // default false: headers file_id and file_offset too
 
 	ScanInterval time.Duration // how often the directories are listed; 0: the agent's default

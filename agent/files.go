@@ -1,0 +1,315 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sluice-io/sluice/agent/journal"
+	"github.com/sluice-io/sluice/agent/producer"
+	"github.com/sluice-io/sluice/agent/tail"
+	"github.com/sluice-io/sluice/pipelines"
+)
+
+const (
+	// scanShare bounds the scans' part of a core: one in scanShare.
+	scanShare = 500
+	// hintedScanShare bounds it for scans that change events ask for.
+	hintedScanShare = 10
+	// scanIntervalMax bounds how far scans stretch, with all directories
+	// watched and without.
+	scanIntervalMax          = 10 * time.Second
+	scanIntervalMaxUnwatched = 2 * time.Second
+)
+
+// files is the file input: it follows the files that patterns match. Its loop finds, reads, processes and sends, in steps. Fields
+// without a word on it belong to the loop.
+type files struct {
+	*runner
+	blocks  *tail.Blocks
+	scanner *tail.Scanner
+	hints   *tail.Hints
+	chunk   reading
+
+	sources  map[tail.ID]*source
+	byPath   map[string]*source
+	family   map[string][]*source // by the name first found under, in order of finding
+	queue    []*source            // to be read, in turn
+	timed    timeline             // sources to be looked at some time
+	suspects map[tail.ID]suspect
+	deferred []tail.Found     // within a scan: known files that hold another content
+	missed   bool             // within a scan: a known file moved before it could be looked at
+	strange  time.Time        // since when strangers wait for a scan that misses none; zero: none waits
+	atEnd    map[tail.ID]bool // present at the very first start with start_at: end, not begun yet
+
+	hinted        bool // the hints have something to take
+	scanned       bool // once
+	firstStart    bool // no checkpoint knew this pipeline
+	nextScan      time.Time
+	scanWanted    bool          // as soon as the share of scans allows
+	scanSoon      bool          // after one scan interval, whatever the last scan took
+	scanTook      time.Duration // the last scan
+	shortScanTook time.Duration // the shorter of the last two
+	unseen        bool          // the last scan could not look everywhere
+	handles       int
+
+	tracks  map[tail.ID]*track // guarded by runner.mu
+	orphans []orphan           // guarded by runner.mu: contents that are gone, oldest first
+}
+
+// newFiles makes the file input of a runner. skip tells files that are not to be followed.
+func newFiles(r *runner, blocks *tail.Blocks, skip func(string, tail.Info) bool) (*files, error) {
+	file := r.pipe.Collect.File
+	scanner, err := tail.NewScanner(file.Include, file.Exclude, skip)
+	if err != nil {
+		return nil, fmt.Errorf("pipeline %s: %w", r.pipe.Name, err)
+	}
+	r.cfg = inputConfig(r.cfg, file)
+	return &files{
+		runner: r, blocks: blocks, scanner: scanner,
+		sources: map[tail.ID]*source{}, byPath: map[string]*source{}, family: map[string][]*source{}, suspects: map[tail.ID]suspect{},
+		atEnd: map[tail.ID]bool{}, tracks: map[tail.ID]*track{},
+	}, nil
+}
+
+// inputConfig puts the input's own settings over the agent's.
+func inputConfig(cfg Config, file *pipelines.FileInput) Config {
+	if file.ScanInterval > 0 {
+		cfg.ScanInterval = file.ScanInterval
+	}
+	if file.RotateGrace > 0 {
+		cfg.RotateGrace = file.RotateGrace
+	}
+	if file.PartialAfter > 0 {
+		cfg.LineIdle = file.PartialAfter
+	}
+	return cfg
+}
+
+// restore implements input.
+func (r *files) restore(s savedPipeline, known bool) {
+	r.firstStart = !known
+	for _, f := range s.Files {
+		t := loadTrack(f)
+		r.tracks[t.id] = t
+	}
+	for _, f := range s.Gone {
+		if f.Offset == 0 {
+			continue
+		}
+		r.orphans = append(r.orphans, orphan{place: f.position(), acked: f.position(), names: [2]string{f.Path, f.Path}, since: time.Unix(f.Seen, 0),
+			id: tail.ID{Dev: f.Dev, Ino: f.Ino}, born: f.Born, generation: f.Generation})
+	}
+}
+
+// loop implements input.
+func (r *files) loop(ctx context.Context) {
+	var err error
+	if r.hints, err = tail.NewHints(); err != nil {
+		r.log.Warn("no change events: directories are looked at every scan interval instead", "interval", r.cfg.ScanInterval, "error", err)
+	}
+	defer r.closeFiles()
+	defer r.hints.Close()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		now := r.cfg.Now()
+		if r.step(ctx, now) {
+			continue
+		}
+		if r.cfg.Once && r.allRead() {
+			return
+		}
+		timer.Reset(max(r.dueAt().Sub(now), 0))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-r.wake:
+		case <-r.hints.Ready():
+			r.hinted = true
+		case p := <-r.prepared:
+			r.begin(p)
+		}
+	}
+}
+
+// step does what is due and reads one chunk. It returns false when there was
+// none: nothing is to be done before dueAt, a change or an acknowledgement.
+func (r *files) step(ctx context.Context, now time.Time) bool {
+	r.stepping.Lock()
+	defer r.stepping.Unlock()
+	r.look(ctx, now)
+	s := r.next()
+	if s == nil {
+		return false
+	}
+	r.read(s, now, false)
+	return true
+}
+
+// look does what is due: scans and looks at sources by time.
+func (r *files) look(ctx context.Context, now time.Time) {
+	select {
+	case <-r.hints.Ready():
+		r.hinted = true
+	default:
+	}
+	if r.hinted {
+		r.hinted = false
+		r.takeHints(now)
+	}
+	if !now.Before(r.scanDue()) {
+		r.scan(now)
+	}
+	for s := r.timed.pop(now); s != nil; s = r.timed.pop(now) {
+		r.onTime(s, now)
+	}
+	r.tend(ctx, now)
+}
+
+// scanDue is when the next scan may and should be.
+func (r *files) scanDue() time.Time {
+	if !r.scanWanted {
+		return r.nextScan
+	}
+	asked := r.nextScan.Add(-r.scanPause()).Add(r.shortScanTook * hintedScanShare)
+	if asked.Before(r.nextScan) {
+		return asked
+	}
+	return r.nextScan
+}
+
+// scanPause is the time between two scans that nothing asked for.
+func (r *files) scanPause() time.Duration {
+	longest := scanIntervalMaxUnwatched
+	if r.hints.Complete() && !r.unseen {
+		longest = scanIntervalMax
+	}
+	return max(r.cfg.ScanInterval, min(r.shortScanTook*scanShare, longest))
+}
+
+// dueAt is when the loop must look again if nothing else happens.
+func (r *files) dueAt() time.Time {
+	due := r.scanDue()
+	if t, ok := r.timed.first(); ok && t.Before(due) {
+		due = t
+	}
+	return r.shipDue(due)
+}
+
+// next returns the source whose turn it is, or nil when none may be read.
+func (r *files) next() *source {
+	if len(r.queue) == 0 || !r.work.begun || !r.kept.stored.Load() || !r.room() {
+		return nil
+	}
+	s := r.queue[0]
+	r.queue[0] = nil
+	r.queue = r.queue[1:]
+	s.queued = false
+	return s
+}
+
+func (r *files) enqueue(s *source) {
+	if !s.queued {
+		s.queued = true
+		r.queue = append(r.queue, s)
+	}
+}
+
+// allRead says that everything present at the first scan was read.
+func (r *files) allRead() bool {
+	if !r.scanned {
+		return false
+	}
+	for _, s := range r.sources {
+		if !s.once {
+			return false
+		}
+	}
+	return r.work.begun || len(r.sources) == 0
+}
+
+func (r *files) closeFiles() {
+	for _, s := range r.sources {
+		r.close(s.file)
+	}
+}
+
+// begin starts reading.
+func (r *files) begin(p prepared) {
+	r.runner.begin(p)
+	limit := r.lineBytesMax()
+	for _, s := range r.sources {
+		s.file.LimitLines(limit)
+	}
+}
+
+// saveLocked implements input.
+func (r *files) saveLocked(p *savedPipeline) {
+	p.Files = make([]savedFile, 0, len(r.tracks))
+	for _, t := range r.tracks {
+		p.Files = append(p.Files, t.save())
+	}
+	for i := range r.orphans {
+		if f := r.orphans[i].save(); f.Offset > 0 { // else nothing of it is delivered
+			p.Gone = append(p.Gone, f)
+		}
+	}
+	p.Gone = append(p.Gone, r.suspectedLocked()...)
+}
+
+// measureLocked implements input.
+func (r *files) measureLocked(a *Account) {
+	for _, t := range r.tracks {
+		if t.followed {
+			a.LagBytes += t.lag()
+			a.FilesFollowed++
+		}
+	}
+}
+
+// headersOf are those that every raw line of a file has.
+func (r *files) headersOf(s *source) []producer.Header {
+	var h []producer.Header
+	if r.pipe.Collect.File.Headers {
+		h = append(h, header(headerHost, r.cfg.Hostname), header(headerPath, s.track.path))
+	}
+	if r.pipe.Collect.File.Identity {
+		h = append(h, producer.Header{Key: headerFileID, Value: s.identity})
+	}
+	return append(h, r.work.labels...)
+}
+
+// take hands over a chunk of a file.
+func (r *files) take(s *source, c *reading, now time.Time) {
+	if c.lines.Skipped.Cuts > 0 {
+		r.sayCut(s.track.path)
+	}
+	from, end := c.lines.From, c.lines.End
+	r.runner.take(&s.origin, c, now, func() progress {
+		return &filePiece{track: s.track, step: s.track.begin(end), generation: s.track.generation, from: from, end: end, seen: now}
+	})
+}
+
+// filePiece is a run of a file's lines.
+type filePiece struct {
+	track      *track
+	step       uint64 // of the track
+	generation uint64
+	from       int64
+	end        tail.Position
+	seen       time.Time
+}
+
+// settleLocked implements progress.
+func (p *filePiece) settleLocked() { p.track.settle(p.step) }
+
+// journalRange implements progress.
+func (p *filePiece) journalRange() journal.Range {
+	t, end := p.track, &p.end
+	return journal.Range{
+		Input: inputFile, Path: t.path, Dev: t.id.Dev, Ino: t.id.Ino, Born: t.born, Generation: p.generation,
+		From: p.from, To: end.Offset, Skip: end.Skip, Seen: p.seen.Unix(),
+		Head: journal.Sum{Len: uint32(end.Head.Len), Hash: end.Head.Hash}, Tail: journal.Sum{Len: uint32(end.Tail.Len), Hash: end.Tail.Hash},
+	}
+}
