@@ -110,12 +110,17 @@ func (a *Agent) destination(r *runner, s savedPipeline) error {
 	r.journalled = j.Next()
 	bundles, floors := r.recover(loaded)
 	r.dest, err = producer.NewKafka(r.log, &spool{journal: j}, bundles, floors, producer.KafkaConfig{
-		ClientID: "sluice-agent", Client: opts, InFlightMax: r.pipe.Topic.MaxInFlight, Unknown: onUnknown(r.pipe.Topic.OnUnknown),
-		OnError:        func(error) { r.produceErrors.Add(1) },
-		RecordBytesMax: r.pipe.Collect.Options().LineBytesMax + recordOverheadBytes,
-		Memory:         r.memoryPool, Owner: r.owner(),
+		ClientID: "sluice-agent", Client: opts, RecordBytesMax: r.pipe.Collect.Options().LineBytesMax + recordOverheadBytes, SenderConfig: r.senderConfig(),
 	})
 	return err
+}
+
+// senderConfig is the pipeline's wish on how its batches are sent.
+func (r *runner) senderConfig() producer.SenderConfig {
+	return producer.SenderConfig{
+		InFlightMax: r.pipe.Topic.MaxInFlight, Unknown: onUnknown(r.pipe.Topic.OnUnknown),
+		OnError: func(error) { r.produceErrors.Add(1) }, Memory: r.memoryPool, Owner: r.owner(),
+	}
 }
 
 func onUnknown(p pipelines.OnUnknown) producer.OnUnknown {

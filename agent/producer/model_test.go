@@ -6,19 +6,25 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/sluice-io/sluice/agent/producer/brokermodel"
 	"github.com/sluice-io/sluice/internal/record"
 	"github.com/sluice-io/sluice/internal/testenv"
 )
 
-// The simulation is worth what its model of a broker is: random batches of random producers must get the same answers from real ones,
-// repeats within and beyond five batches, gaps, first sequences that are not 0, and sequences that go on from 2147483647 with 0.
+// What is tested against the model of brokers is worth what the model is: the same random script of the sender's own requests must get the
+// same answers from a real Kafka, from ours and from it. It has repeats within and beyond five batches, gaps, raised and old epochs,
+// first sequences that are not 0, sequences that go on from 2147483647 with 0, batches that are too large, records without the key that the
+// topic asks for, an unknown topic and an unknown topic ID, a log start that moves, and reads below, within and above the log.
 func TestModelAgainstBrokers(t *testing.T) {
 	t.Run("kafka", func(t *testing.T) { modelAgainst(t, testenv.Kafka(t).Addr) })
 	t.Run("sluice", func(t *testing.T) {
@@ -34,92 +40,258 @@ func TestModelAgainstBrokers(t *testing.T) {
 	})
 }
 
+const scriptSteps = 1500
+
+// script is one random run on a real cluster and on the model of one.
+type script struct {
+	t      *testing.T
+	rnd    *rand.Rand
+	client *kgo.Client
+	adm    *kadm.Client
+	model  *brokermodel.Cluster
+	leader int32
+	topics []*brokermodel.Topic // of the model; the real ones have the same names
+	real   map[string]TopicID
+	sent   map[string][][]byte // batches by topic and producer
+	step   int
+}
+
 func modelAgainst(t *testing.T, addr string) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	topic := fmt.Sprintf("model-%d", time.Now().UnixNano())
-	adm := kadm.NewClient(client)
-	if made, err := adm.CreateTopic(t.Context(), 1, 1, nil, topic); err != nil || made.Err != nil {
-		t.Fatal(err, made.Err)
-	}
-	meta, err := adm.Metadata(t.Context(), topic)
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, leader := TopicID(meta.Topics[topic].ID), meta.Topics[topic].Partitions[0].Leader
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 3))
-	model := newModelPartition(1)
-	var sent []modelBatch
-	for i := range 400 {
-		b := nextOfModel(rng, model, sent)
-		sent = append(sent, b)
-		want, base := model.append(b)
-		got := produceOne(t, client, leader, topic, id, b)
-		if got.verdict != want || want == stored && got.base != base {
-			t.Fatalf("batch %d, producer %d sequence %d records %d: the broker says %d at %d (%v), the model %d at %d", i, b.of.id, b.base, b.n, got.verdict, got.base, got.err, want, base)
-		}
-		if i%20 == 0 {
-			compareStates(t, adm, topic, model)
-		}
+	s := &script{t: t, rnd: rand.New(rand.NewPCG(seed, 3)), client: client, adm: kadm.NewClient(client), model: brokermodel.New("model"), real: map[string]TopicID{}, sent: map[string][][]byte{}}
+	s.makeTopic("plain", nil)
+	s.makeTopic("keyed", map[string]*string{"cleanup.policy": kadm.StringPtr("compact")}).Compacted = true
+	s.makeTopic("small", map[string]*string{"max.message.bytes": kadm.StringPtr("160")}).BatchBytesMax = 160
+	for s.step = range scriptSteps {
+		s.act()
 	}
 }
 
-// nextOfModel is a batch that is due, a repeat, or one with a gap.
-func nextOfModel(rng *rand.Rand, model *modelPartition, sent []modelBatch) modelBatch {
-	of := identity{id: 1_000_000 + int64(rng.IntN(3)), known: true}
-	b := modelBatch{of: of, n: 1 + int32(rng.IntN(3)), base: []int32{0, 17, 1<<31 - 4}[of.id%3]}
-	known := model.producers[of]
-	if len(known) > 0 {
-		last := known[len(known)-1]
-		b.base = sequenceAfter(last.base, last.n)
+func (s *script) makeTopic(name string, config map[string]*string) *brokermodel.Topic {
+	s.t.Helper()
+	name = fmt.Sprintf("%s-%d", name, time.Now().UnixNano())
+	if made, err := s.adm.CreateTopic(s.t.Context(), 1, 1, config, name); err != nil || made.Err != nil {
+		s.t.Fatal(err, made.Err)
 	}
-	switch rng.IntN(6) {
+	meta, err := s.adm.Metadata(s.t.Context(), name)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	topic := s.model.Make(name, 1)
+	s.leader = meta.Topics[name].Partitions[0].Leader
+	topic.Partitions[0].Leader = s.leader
+	s.real[name] = TopicID(meta.Topics[name].ID)
+	s.topics = append(s.topics, topic)
+	return topic
+}
+
+func (s *script) act() {
+	topic := s.topics[s.rnd.IntN(len(s.topics))]
+	switch n := s.rnd.IntN(20); {
+	case n < 15:
+		s.produce(topic)
+	case n < 16:
+		s.compare("the producers", topic, s.producers(topic))
+	case n < 17:
+		s.compare("the log's ends", topic, s.offsets(topic))
+	case n < 19:
+		s.compare("what is read", topic, s.read(topic, topic.Partitions[0].End+3-int64(s.rnd.IntN(int(topic.Partitions[0].End)+5))))
+	case s.rnd.IntN(4) == 0 && !topic.Compacted:
+		s.deleteRecords(topic)
+	default:
+		s.compare("metadata", topic, func(ask asker, _ TopicID) string {
+			resp, err := ask(AnyBroker, metadataRequest([]string{topic.Name, "absent"}))
+			if err != nil {
+				return err.Error()
+			}
+			var out strings.Builder
+			for _, t := range resp.(*kmsg.MetadataResponse).Topics {
+				fmt.Fprint(&out, *t.Topic, " ", t.ErrorCode, " ", len(t.Partitions), "; ")
+			}
+			return out.String()
+		})
+	}
+}
+
+// asker asks the one or the other.
+type asker func(broker int32, req kmsg.Request) (kmsg.Response, error)
+
+// compare asks both the same. What is asked for is worked out in terms of the topic's ID there.
+func (s *script) compare(what string, topic *brokermodel.Topic, ask func(asker, TopicID) string) {
+	s.t.Helper()
+	got := ask(func(broker int32, req kmsg.Request) (kmsg.Response, error) {
+		if broker == AnyBroker {
+			return s.client.Request(s.t.Context(), req)
+		}
+		return s.client.Broker(int(broker)).Request(s.t.Context(), req)
+	}, s.real[topic.Name])
+	want := ask(func(broker int32, req kmsg.Request) (kmsg.Response, error) { return s.model.Handle(broker, req), nil }, topic.ID)
+	if got != want {
+		s.t.Fatalf("step %d, %s of %s: the broker says %s, the model %s", s.step, what, topic.Name, got, want)
+	}
+}
+
+func (s *script) produce(topic *brokermodel.Topic) {
+	data := s.batch(topic)
+	unknownID := s.rnd.IntN(30) == 0
+	s.compare("produce", topic, func(ask asker, id TopicID) string {
+		if unknownID {
+			id = TopicID{1, 2, 3}
+		}
+		r := newOutgoing(s.leader)
+		r.add(nil, &Batch{Topic: topic.Name, TopicID: id, Data: slices.Clone(data), Size: len(data)})
+		resp, err := ask(s.leader, r.ProduceRequest)
+		a := r.answers(resp, err)[0]
+		out := fmt.Sprintf("verdict %d at %d", a.verdict, a.base)
+		if a.verdict != stored {
+			out = fmt.Sprintf("verdict %d", a.verdict)
+		}
+		if a.refusal != nil {
+			out += fmt.Sprint(" records ", a.refusal.records, a.refusal.tooLarge)
+		}
+		return out
+	})
+}
+
+// batch is one that is due, a repeat, or one with a fault.
+func (s *script) batch(topic *brokermodel.Topic) []byte {
+	id := 1_000_000 + int64(s.rnd.IntN(3))
+	to := fmt.Sprint(topic.Name, id)
+	if before := s.sent[to]; s.rnd.IntN(4) == 0 && len(before) > 0 {
+		return before[max(len(before)-1-s.rnd.IntN(8), 0)]
+	}
+	epoch, base := int16(0), []int32{0, 17, 1<<31 - 4}[id%3]
+	for _, p := range s.described(topic) {
+		if p.ProducerID == id {
+			epoch, base = int16(p.ProducerEpoch), record.AddSequence(p.LastSequence, 1)
+		}
+	}
+	switch s.rnd.IntN(20) {
 	case 0:
-		if len(sent) > 0 {
-			return sent[max(len(sent)-1-rng.IntN(20), 0)]
-		}
+		base = record.AddSequence(base, 1+s.rnd.Int32N(5))
 	case 1:
-		if len(known) > 0 {
-			b.base = sequenceAfter(b.base, 1+int32(rng.IntN(5)))
-		}
+		epoch, base = epoch+1, 0
+	case 2:
+		epoch++ // with a sequence that is not 0
+	case 3:
+		epoch = max(epoch-1, 0)
 	}
-	return b
-}
-
-func produceOne(t *testing.T, client *kgo.Client, leader int32, topic string, id TopicID, b modelBatch) answer {
-	t.Helper()
 	var build record.Builder
-	for i := range b.n {
-		build.Append(time.Now().UnixMilli(), nil, fmt.Appendf(nil, "%d %d %d", b.of.id, b.base, i), nil)
+	for i := range 1 + s.rnd.IntN(3) {
+		var key []byte
+		if topic.Compacted && s.rnd.IntN(10) > 0 {
+			key = []byte("k")
+		}
+		build.Append(time.Now().UnixMilli(), key, fmt.Appendf(nil, "%d %d %d %s", id, base, i, strings.Repeat("x", s.rnd.IntN(30))), nil)
 	}
 	data, err := build.Build(record.BuildOptions{}, nil)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	data.SetProducer(b.of.id, b.of.epoch, b.base)
-	r := newOutgoing(leader)
-	r.add(nil, &Batch{Topic: topic, TopicID: id, Data: data, Size: len(data)})
-	var resp kmsg.Response
-	resp, err = client.Broker(int(leader)).Request(t.Context(), r)
-	return r.answers(resp, err)[0]
+	data.SetProducer(id, epoch, base)
+	s.sent[to] = append(s.sent[to], data)
+	return data
 }
 
-func compareStates(t *testing.T, adm *kadm.Client, topic string, model *modelPartition) {
-	t.Helper()
-	got, err := adm.DescribeProducers(t.Context(), kadm.TopicsSet{topic: {0: {}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	have := map[int64]int32{}
-	got.EachProducer(func(p kadm.DescribedProducer) { have[p.ProducerID] = p.LastSequence })
-	for of := range model.producers {
-		if present, last := model.describe(of); !present || have[of.id] != last {
-			t.Fatalf("producer %d: the broker has sequence %d, the model %d", of.id, have[of.id], last)
+func (s *script) described(topic *brokermodel.Topic) []kmsg.DescribeProducersResponseTopicPartitionActiveProducer {
+	req := kmsg.NewPtrDescribeProducersRequest()
+	req.Topics = append(req.Topics, kmsg.DescribeProducersRequestTopic{Topic: topic.Name, Partitions: []int32{0}})
+	return s.model.Handle(s.leader, req).(*kmsg.DescribeProducersResponse).Topics[0].Partitions[0].ActiveProducers
+}
+
+func (s *script) producers(topic *brokermodel.Topic) func(asker, TopicID) string {
+	return func(ask asker, _ TopicID) string {
+		req := kmsg.NewPtrDescribeProducersRequest()
+		req.Topics = append(req.Topics, kmsg.DescribeProducersRequestTopic{Topic: topic.Name, Partitions: []int32{0, 7}})
+		resp, err := ask(s.leader, req)
+		if err != nil {
+			return err.Error()
 		}
+		var out []string
+		for _, p := range resp.(*kmsg.DescribeProducersResponse).Topics[0].Partitions {
+			out = append(out, fmt.Sprint("partition ", p.Partition, " error ", p.ErrorCode))
+			for _, x := range p.ActiveProducers {
+				out = append(out, fmt.Sprint(p.Partition, " producer ", x.ProducerID, " ", x.ProducerEpoch, " ", x.LastSequence))
+			}
+		}
+		slices.Sort(out)
+		return strings.Join(out, "; ")
+	}
+}
+
+func (s *script) offsets(topic *brokermodel.Topic) func(asker, TopicID) string {
+	return func(ask asker, id TopicID) string {
+		sender := &Sender{transport: askTransport(ask)}
+		l := newLane(laneKey{id, topic.Name, 0})
+		end, err := sender.askFloor(l, s.leader)
+		start, err2 := sender.logStart(l, s.leader)
+		return fmt.Sprint(start, " to ", end, " ", err, " ", err2)
+	}
+}
+
+// read reads the log back as a sender does.
+func (s *script) read(topic *brokermodel.Topic, from int64) func(asker, TopicID) string {
+	of := identity{id: 1_000_000 + int64(s.rnd.IntN(3)), known: true}
+	return func(ask asker, id TopicID) string {
+		sender := &Sender{transport: askTransport(ask)}
+		got, err := sender.readLog(newLane(laneKey{id, topic.Name, 0}), s.leader, from, of)
+		var there []int
+		for base := range got.there {
+			there = append(there, int(base))
+		}
+		slices.Sort(there)
+		return fmt.Sprint("from ", from, ": ", there, got.complete, err)
+	}
+}
+
+// askTransport is a transport that only asks.
+type askTransport func(broker int32, req kmsg.Request) (kmsg.Response, error)
+
+func (f askTransport) Ask(broker int32, req kmsg.Request) (kmsg.Response, error) {
+	return f(broker, req)
+}
+func (f askTransport) Produce(int32, *kmsg.ProduceRequest, func(kmsg.Response, error)) {
+	panic("it only asks")
+}
+func (f askTransport) Go(run func()) { run() }
+
+func (s *script) deleteRecords(topic *brokermodel.Topic) {
+	p := topic.Partitions[0]
+	at := p.Start + s.rnd.Int64N(p.End-p.Start+1)
+	resp, err := s.adm.DeleteRecords(s.t.Context(), kadm.Offsets{topic.Name: {0: {Topic: topic.Name, At: at}}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if got, _ := resp.Lookup(topic.Name, 0); got.Err != nil || got.LowWatermark != at {
+		s.t.Fatal(got.Err, got.LowWatermark, at)
+	}
+	p.DeleteTo(at)
+}
+
+// An answer that no broker of ours or Kafka's gives on demand: a producer ID of -1 is not taken for one.
+func TestNoProducerIDIsNone(t *testing.T) {
+	for _, id := range []int64{-1, -5} {
+		s := &Sender{transport: askTransport(func(_ int32, req kmsg.Request) (kmsg.Response, error) {
+			resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
+			resp.ProducerID = id
+			return resp, nil
+		})}
+		if got, err := s.askID(); err == nil {
+			t.Errorf("producer ID %d gives %+v", id, got)
+		}
+	}
+	s := &Sender{transport: askTransport(func(_ int32, req kmsg.Request) (kmsg.Response, error) {
+		resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
+		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
+		return resp, nil
+	})}
+	if _, err := s.askID(); err == nil {
+		t.Error("no error")
 	}
 }

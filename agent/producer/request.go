@@ -1,11 +1,10 @@
 package producer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -29,25 +28,13 @@ type outgoing struct {
 	batches []*Batch
 	lanes   []*lane
 	bytes   int
-	written chan struct{}
-	once    sync.Once
 }
 
 func newOutgoing(leader int32) *outgoing {
-	r := &outgoing{ProduceRequest: kmsg.NewPtrProduceRequest(), leader: leader, written: make(chan struct{})}
+	r := &outgoing{ProduceRequest: kmsg.NewPtrProduceRequest(), leader: leader}
 	r.Acks, r.TimeoutMillis = -1, produceTimeout
 	return r
 }
-
-// AppendTo implements kmsg.Request. The client calls it when it is this request's turn on the connection: the next one to the same leader
-// may follow from then on.
-func (r *outgoing) AppendTo(dst []byte) []byte {
-	dst = r.ProduceRequest.AppendTo(dst)
-	r.passed()
-	return dst
-}
-
-func (r *outgoing) passed() { r.once.Do(func() { close(r.written) }) }
 
 // takes says whether a batch may go with the request.
 func (r *outgoing) takes(l *lane, b *Batch) bool {
@@ -154,24 +141,17 @@ func badRecords(p *kmsg.ProduceResponseTopicPartition) (out []int) {
 	return out
 }
 
-// send sends a request, after those to the same leader that were sent before it, and has the answers taken.
-func (k *Kafka) send(r *outgoing) {
-	before := k.written[r.leader]
-	k.written[r.leader] = r.written
-	k.helpers.Go(func() {
-		if before != nil {
-			<-before
-		}
-		resp, err := k.client.Broker(int(r.leader)).Request(k.ctx, r)
-		r.passed()
+// send sends a request, and has the answers taken.
+func (s *Sender) send(r *outgoing) {
+	s.transport.Produce(r.leader, r.ProduceRequest, func(resp kmsg.Response, err error) {
 		answers := r.answers(resp, err)
-		k.post(func() { k.tookAnswers(r, answers) })
+		s.post(func(now time.Time) { s.tookAnswers(r, answers, now) })
 	})
 }
 
 // askFloor asks for the end of a partition.
-func (k *Kafka) askFloor(l *lane, leader int32) (int64, error) {
-	return k.listOffset(l, leader, endOffset, "end")
+func (s *Sender) askFloor(l *lane, leader int32) (int64, error) {
+	return s.listOffset(l, leader, endOffset, "end")
 }
 
 // The timestamps by which ListOffsets asks for the ends of a log.
@@ -180,7 +160,7 @@ const (
 	startOffset int64 = -2
 )
 
-func (k *Kafka) listOffset(l *lane, leader int32, timestamp int64, what string) (int64, error) {
+func (s *Sender) listOffset(l *lane, leader int32, timestamp int64, what string) (int64, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = -1
 	t := kmsg.NewListOffsetsRequestTopic()
@@ -189,7 +169,7 @@ func (k *Kafka) listOffset(l *lane, leader int32, timestamp int64, what string) 
 	p.Partition, p.CurrentLeaderEpoch, p.Timestamp = l.key.partition, -1, timestamp
 	t.Partitions = append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)
-	resp, err := ask[*kmsg.ListOffsetsResponse](k.ctx, k, leader, req)
+	resp, err := ask[*kmsg.ListOffsetsResponse](s.transport, leader, req)
 	if err != nil {
 		return 0, err
 	}
@@ -200,8 +180,8 @@ func (k *Kafka) listOffset(l *lane, leader int32, timestamp int64, what string) 
 	return got.Offset, kerr.ErrorForCode(got.ErrorCode)
 }
 
-func ask[R kmsg.Response](ctx context.Context, k *Kafka, leader int32, req kmsg.Request) (R, error) {
-	resp, err := k.client.Broker(int(leader)).Request(ctx, req)
+func ask[R kmsg.Response](t Transport, broker int32, req kmsg.Request) (R, error) {
+	resp, err := t.Ask(broker, req)
 	if err != nil {
 		var none R
 		return none, err
@@ -210,12 +190,12 @@ func ask[R kmsg.Response](ctx context.Context, k *Kafka, leader int32, req kmsg.
 }
 
 // askState asks what a partition has of a producer.
-func (k *Kafka) askState(l *lane, leader int32, of identity) (present bool, last int32, err error) {
+func (s *Sender) askState(l *lane, leader int32, of identity) (present bool, last int32, err error) {
 	req := kmsg.NewPtrDescribeProducersRequest()
 	t := kmsg.NewDescribeProducersRequestTopic()
 	t.Topic, t.Partitions = l.key.name, []int32{l.key.partition}
 	req.Topics = append(req.Topics, t)
-	resp, err := ask[*kmsg.DescribeProducersResponse](k.ctx, k, leader, req)
+	resp, err := ask[*kmsg.DescribeProducersResponse](s.transport, leader, req)
 	if err != nil {
 		if tooOld(err) {
 			err = fmt.Errorf("%w: %w", errUnavailable, err)
@@ -250,16 +230,16 @@ type logRead struct {
 }
 
 // readLog reads batch headers of a partition from an offset to its high watermark.
-func (k *Kafka) readLog(l *lane, leader int32, from int64, of identity) (logRead, error) {
+func (s *Sender) readLog(l *lane, leader int32, from int64, of identity) (logRead, error) {
 	out := logRead{there: map[int32]bool{}, complete: true}
-	end, err := k.askFloor(l, leader)
+	end, err := s.askFloor(l, leader)
 	if err != nil {
 		return out, err
 	}
 	for next := from; next < end; {
-		p, err := k.fetch(l, leader, next)
+		p, err := s.fetch(l, leader, next)
 		if errors.Is(err, kerr.OffsetOutOfRange) {
-			return k.readFromStart(l, leader, from, of, out)
+			return s.readFromStart(l, leader, from, of, out)
 		}
 		if err != nil {
 			return out, err
@@ -275,21 +255,21 @@ func (k *Kafka) readLog(l *lane, leader int32, from int64, of identity) (logRead
 }
 
 // readFromStart goes on where the log begins now, above the offset asked for.
-func (k *Kafka) readFromStart(l *lane, leader int32, from int64, of identity, out logRead) (logRead, error) {
-	start, err := k.logStart(l, leader)
+func (s *Sender) readFromStart(l *lane, leader int32, from int64, of identity, out logRead) (logRead, error) {
+	start, err := s.logStart(l, leader)
 	if err != nil {
 		return out, err
 	}
 	if start <= from {
 		return logRead{complete: false}, nil // the end lies before: the log was truncated
 	}
-	rest, err := k.readLog(l, leader, start, of)
+	rest, err := s.readLog(l, leader, start, of)
 	rest.complete = false
 	return rest, err
 }
 
-func (k *Kafka) logStart(l *lane, leader int32) (int64, error) {
-	return k.listOffset(l, leader, startOffset, "start")
+func (s *Sender) logStart(l *lane, leader int32) (int64, error) {
+	return s.listOffset(l, leader, startOffset, "start")
 }
 
 // take notes what batches say, and returns the offset after them. gap says that offsets are missing: the log was compacted.
@@ -315,7 +295,7 @@ func (r *logRead) take(raw []byte, from int64, of identity) (next int64, gap boo
 	return next, gap
 }
 
-func (k *Kafka) fetch(l *lane, leader int32, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
+func (s *Sender) fetch(l *lane, leader int32, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
 	req := kmsg.NewPtrFetchRequest()
 	req.ReplicaID, req.MaxBytes, req.MinBytes, req.MaxWaitMillis, req.SessionEpoch = -1, readBackBytes, 1, 500, -1
 	t := kmsg.NewFetchRequestTopic()
@@ -324,7 +304,7 @@ func (k *Kafka) fetch(l *lane, leader int32, offset int64) (*kmsg.FetchResponseT
 	p.Partition, p.FetchOffset, p.PartitionMaxBytes, p.CurrentLeaderEpoch, p.LastFetchedEpoch, p.LogStartOffset = l.key.partition, offset, readBackBytes, -1, -1, -1
 	t.Partitions = append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)
-	resp, err := ask[*kmsg.FetchResponse](k.ctx, k, leader, req)
+	resp, err := ask[*kmsg.FetchResponse](s.transport, leader, req)
 	if err != nil {
 		return nil, err
 	}
@@ -339,10 +319,10 @@ func (k *Kafka) fetch(l *lane, leader int32, offset int64) (*kmsg.FetchResponseT
 }
 
 // askID asks for a new identity.
-func (k *Kafka) askID(ctx context.Context) (identity, error) {
+func (s *Sender) askID() (identity, error) {
 	req := kmsg.NewPtrInitProducerIDRequest()
 	req.ProducerID, req.ProducerEpoch, req.TransactionTimeoutMillis = -1, -1, 0
-	resp, err := req.RequestWith(ctx, k.client)
+	resp, err := ask[*kmsg.InitProducerIDResponse](s.transport, AnyBroker, req)
 	if err != nil {
 		return identity{}, err
 	}
@@ -353,4 +333,19 @@ func (k *Kafka) askID(ctx context.Context) (identity, error) {
 		return identity{}, fmt.Errorf("the brokers gave producer ID %d, epoch %d", resp.ProducerID, resp.ProducerEpoch)
 	}
 	return identity{resp.ProducerID, resp.ProducerEpoch, true}, nil
+}
+
+// askMetadata asks for topics.
+func (s *Sender) askMetadata(topics []string) (*kmsg.MetadataResponse, error) {
+	return ask[*kmsg.MetadataResponse](s.transport, AnyBroker, metadataRequest(topics))
+}
+
+func metadataRequest(topics []string) *kmsg.MetadataRequest {
+	req := kmsg.NewPtrMetadataRequest()
+	for _, name := range topics {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = kmsg.StringPtr(name)
+		req.Topics = append(req.Topics, t)
+	}
+	return req
 }

@@ -7,10 +7,10 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // TopicSpec is a topic as it should be when it is made.
@@ -44,26 +44,15 @@ func (k *Kafka) Prepare(ctx context.Context, spec TopicSpec) (Topic, error) {
 
 // partitions asks for a topic, and lets the senders know what is told of it.
 func (k *Kafka) partitions(ctx context.Context, topic string) (int32, error) {
-	resp, err := k.askMetadata(ctx, []string{topic})
+	resp, err := metadataRequest([]string{topic}).RequestWith(ctx, k.client)
 	if err != nil {
 		return 0, err
 	}
 	if len(resp.Topics) != 1 {
 		return 0, fmt.Errorf("asked for one topic, told of %d", len(resp.Topics))
 	}
-	k.post(func() { k.tookMetadata(resp) })
+	k.post(func(now time.Time) { k.tookMetadata(resp, now) })
 	return int32(len(resp.Topics[0].Partitions)), kerr.ErrorForCode(resp.Topics[0].ErrorCode)
-}
-
-// askMetadata asks for topics. The client learns the brokers' addresses by it.
-func (k *Kafka) askMetadata(ctx context.Context, topics []string) (*kmsg.MetadataResponse, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	for _, name := range topics {
-		t := kmsg.NewMetadataRequestTopic()
-		t.Topic = kmsg.StringPtr(name)
-		req.Topics = append(req.Topics, t)
-	}
-	return req.RequestWith(ctx, k.client)
 }
 
 func (k *Kafka) create(ctx context.Context, spec TopicSpec) (Topic, error) {
@@ -89,7 +78,7 @@ func (k *Kafka) create(ctx context.Context, spec TopicSpec) (Topic, error) {
 	if made.NumPartitions <= 0 {
 		return Topic{}, fmt.Errorf("create topic %s: partitions not told, looking again", spec.Name)
 	}
-	k.post(func() { k.stale(spec.Name) })
+	k.post(func(time.Time) { k.stale(spec.Name) })
 	return Topic{Partitions: made.NumPartitions, RecordBytesMax: k.learnLimit(ctx, spec.Name)}, nil
 }
 
@@ -117,5 +106,5 @@ func (k *Kafka) learnLimit(ctx context.Context, topic string) int {
 			}
 		}
 	}
-	return int(min(limit, max(batchBytesMaxCeiling, int64(k.cfg.RecordBytesMax))))
+	return int(min(limit, max(batchBytesMaxCeiling, int64(k.recordBytesMax))))
 }

@@ -43,11 +43,12 @@ var mayImport = map[string][]string{
 	"broker": {"broker/server", "broker/replica", "broker/commitlog", "broker/cluster", "broker/coordinator",
 		"broker/coordinator/group", "broker/coordinator/txn", "broker/peer", "broker/api", "internal/record", "internal/dirlock"},
 
-	"agent/tail":     {},
-	"agent/assemble": {},
-	"agent/journal":  {"internal/record"},
-	"agent/producer": {"internal/record"},
-	"agent":          {"agent/assemble", "agent/tail", "agent/journal", "agent/producer", "pipelines", "internal/connect", "internal/record", "internal/dirlock"},
+	"agent/tail":                 {},
+	"agent/assemble":             {},
+	"agent/journal":              {"internal/record"},
+	"agent/producer":             {"internal/record"},
+	"agent/producer/brokermodel": {"internal/record"},
+	"agent":                      {"agent/assemble", "agent/tail", "agent/journal", "agent/producer", "pipelines", "internal/connect", "internal/record", "internal/dirlock"},
 
 	"sinks":            {"pipelines", "internal/connect", "internal/record"},
 	"sinks/clickhouse": {"sinks", "pipelines", "internal/connect"},
@@ -77,7 +78,7 @@ var mayImport = map[string][]string{
 }
 
 // testOnly packages may be imported by test files and by each other alone.
-var testOnly = []string{"internal/testenv", "internal/layout"}
+var testOnly = []string{"internal/testenv", "internal/layout", "agent/producer/brokermodel"}
 
 // never lists what a package must not reach even through others.
 var never = map[string][]string{
