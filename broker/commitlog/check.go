@@ -179,11 +179,13 @@ func (o *opening) cut(s *segment, file File, bad *CorruptionError) error {
 }
 
 // dropAfter removes the segments behind one that was cut, and that one too when
-// nothing of it is left and another can take its place.
+// nothing of it is left and another can take its place: one that ends where it
+// begins, which compaction may have made untrue. The next start would take the end of
+// what is left for the log's, and offsets would be given out a second time.
 func (o *opening) dropAfter(i int) error {
 	l := o.log
 	keep := i + 1
-	if i > 0 && l.segments[i].size == 0 {
+	if i > 0 && l.segments[i].size == 0 && l.segments[i].base > l.holesBelow {
 		keep = i
 	}
 	for _, s := range l.segments[keep:] {

@@ -85,6 +85,7 @@ func describe(err error) string {
 var scriptCommands = map[string]func(*script, *testing.T, *datadriven.TestData) error{
 	"open":           (*script).open,
 	"append":         (*script).append,
+	"follow":         (*script).follow,
 	"read":           (*script).read,
 	"hold":           (*script).hold,
 	"release":        (*script).release,
@@ -265,6 +266,38 @@ func (s *script) appendBytes(t *testing.T, d *datadriven.TestData, data []byte) 
 		s.printf(" duplicate")
 	}
 	s.printf("\n")
+	return nil
+}
+
+// follow appends batches as a leader's log has them, all at once: each line has the
+// offset and the epoch of one and its records. "damaged" breaks the last one.
+func (s *script) follow(t *testing.T, d *datadriven.TestData) error {
+	opts := record.BuildOptions{ProducerID: arg(t, d, "pid", int64(-1)), BaseSequence: arg(t, d, "seq", int32(0))}
+	opts.Idempotent = opts.ProducerID >= 0
+	var data []byte
+	for line := range strings.Lines(strings.TrimSpace(d.Input)) {
+		words := strings.Fields(line)
+		batch := buildKeyed(t, opts, s.now.UnixMilli(), words[2:]...)
+		var base int64
+		var epoch int32
+		if _, err := fmt.Sscanf(words[0]+" "+words[1], "%d epoch=%d", &base, &epoch); err != nil {
+			t.Fatal(err)
+		}
+		batch.SetBaseOffset(base)
+		batch.SetLeaderEpoch(epoch)
+		data = append(data, batch...)
+	}
+	if d.HasArg("damaged") {
+		data[len(data)-1] ^= 1
+	}
+	if d.HasArg("cut") {
+		data = data[:len(data)-1]
+	}
+	out, err := s.log.AppendAsFollower(data, arg(t, d, "epoch", int32(0)), s.now)
+	if err != nil {
+		return err
+	}
+	s.printf("%d-%d bytes=%d\n", out.First, out.Last, out.Bytes)
 	return nil
 }
 

@@ -34,6 +34,9 @@ type registration struct {
 	unclean, lost bool
 }
 
+// undecided says that there is something that no controller has decided on.
+func (r registration) undecided() bool { return r.unclean || r.lost }
+
 func newStore(w *world) *store {
 	s := &store{w: w, memory: cluster.NewMemory(), registered: map[int32]registration{}, told: map[int32]registration{}}
 	s.stored = cluster.NewImage("sim", nil)
@@ -199,7 +202,7 @@ func (c *controller) load(client *cluster.MemoryClient) *cluster.Image {
 	im := c.w.store.read(client)
 	var brokers []cluster.Broker
 	for _, id := range c.w.ids() {
-		if r, ok := c.w.store.registered[id]; ok && !c.w.store.told[id].unclean {
+		if r, ok := c.w.store.registered[id]; ok && !c.w.store.told[id].undecided() {
 			brokers = append(brokers, cluster.Broker{ID: id, Epoch: r.epoch, Clean: true})
 		}
 	}

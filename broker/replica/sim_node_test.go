@@ -246,7 +246,7 @@ func (n *node) forgetTold() {
 		return
 	}
 	b, ok := im.Broker(n.id)
-	if told := s.told[n.id]; ok && b.Epoch == n.epoch && told.epoch == n.epoch && told.unclean {
+	if told := s.told[n.id]; ok && b.Epoch == n.epoch && told.epoch == n.epoch && told.undecided() {
 		s.reach(n, func(*cluster.MemoryClient) error {
 			if s.told[n.id].epoch == told.epoch {
 				told.unclean, told.lost = false, false
