@@ -14,28 +14,51 @@ func (p Partition) origin() []int32 { return difference(p.Replicas, p.Adding) }
 // target are the replicas that a reassignment ends with.
 func (p Partition) target() []int32 { return difference(p.Replicas, p.Removing) }
 
+// arrived tells whether a reassignment has got what it moves to: all of that is in
+// sync. One that was taken back moves to what was there before, whoever of it is in
+// sync.
+func (p Partition) arrived() bool {
+	target := p.target()
+	return p.Reassigning() && (len(difference(target, p.ISR)) == 0 || sameMembers(target, p.origin()))
+}
+
+// Leaving are the replicas that are to go now: their leader takes them out of those
+// in sync, and lets none of them in. A leader does that and not the controller, which
+// cannot know who of the others is still there, nor what they have synced; a leader
+// that is about to be alone in sync syncs its log first.
+func (p Partition) Leaving() []int32 {
+	if !p.arrived() || !slices.Contains(p.target(), p.Leader) {
+		return nil
+	}
+	return p.Removing
+}
+
+// toward begins to move a partition from what it had to other replicas. Those that
+// an earlier move has brought in sync and this one does not want are both being
+// added and being removed: nobody who is in sync goes but by its leader.
+func (p Partition) toward(target []int32) Partition {
+	origin := p.origin()
+	unwanted := only(difference(p.Adding, target), func(id int32) bool { return slices.Contains(p.ISR, id) })
+	p.Adding = orNil(slices.Concat(difference(target, origin), unwanted))
+	p.Removing = orNil(slices.Concat(difference(origin, target), unwanted))
+	p.Replicas = slices.Concat(target, p.Removing)
+	return p
+}
+
 // StartReassignment begins to move a partition to other replicas (KIP-455). It
 // may replace a reassignment that is under way. The new replicas are added
-// first; the old ones go when all of the new are in sync, see
-// [ContinueReassignment]. Errors are [ErrUnknownPartition],
-// [ErrInvalidAssignment] and [ErrNoReplicaInSync].
+// first; when all of them are in sync, one of them leads and takes out the old ones,
+// see [ContinueReassignment]. Errors are [ErrUnknownPartition] and
+// [ErrInvalidAssignment].
 func StartReassignment(im *Image, tp TopicPartition, target []int32) (*Image, error) {
 	t, p, err := im.partition(tp)
 	if err != nil {
 		return nil, err
 	}
-	origin := p.origin()
-	if err := checkTarget(im, tp.Partition, origin, target); err != nil {
+	if err := checkTarget(im, tp.Partition, p.origin(), target); err != nil {
 		return nil, err
 	}
-	next := p
-	next.Adding = orNil(difference(target, origin))
-	next.Removing = orNil(difference(origin, target))
-	next.Replicas = slices.Concat(target, next.Removing)
-	if next, err = im.held(next); err != nil {
-		return nil, fmt.Errorf("reassign %s-%d: %w", tp.Topic, tp.Partition, err)
-	}
-	return im.withPartition(t, tp.Partition, next), nil
+	return im.withPartition(t, tp.Partition, p.toward(target)), nil
 }
 
 // CheckReassignment says whether a partition's replicas may become others.
@@ -69,7 +92,8 @@ func checkTarget(im *Image, partition int32, origin, target []int32) error {
 	return nil
 }
 
-// CancelReassignment takes a reassignment back. Errors are
+// CancelReassignment takes a reassignment back: it is one to what was there before
+// then, which ends at once unless a new replica is in sync. Errors are
 // [ErrUnknownPartition], [ErrNoReassignment] and, if none of the replicas that
 // were there before could go on leading, [ErrNoReplicaInSync].
 func CancelReassignment(im *Image, tp TopicPartition) (*Image, error) {
@@ -80,65 +104,65 @@ func CancelReassignment(im *Image, tp TopicPartition) (*Image, error) {
 	if !p.Reassigning() {
 		return nil, fmt.Errorf("cancel the reassignment of %s-%d: %w", tp.Topic, tp.Partition, ErrNoReassignment)
 	}
-	next := p
-	next.Replicas, next.Adding, next.Removing = p.origin(), nil, nil
-	if next, err = im.held(next); err != nil {
-		return nil, fmt.Errorf("cancel the reassignment of %s-%d: %w", tp.Topic, tp.Partition, err)
+	next := p.toward(p.origin())
+	inSync := difference(p.ISR, next.Removing)
+	if len(inSync) == 0 || p.Leader != NoLeader && !slices.Contains(inSync, p.Leader) && im.preferred(next, inSync) == NoLeader {
+		return nil, fmt.Errorf("cancel the reassignment of %s-%d: %w: of the replicas %v, none that is in sync could lead",
+			tp.Topic, tp.Partition, ErrNoReplicaInSync, p.origin())
 	}
-	return im.withPartition(t, tp.Partition, next), nil
+	return im.withPartition(t, tp.Partition, im.continued(next)), nil
 }
 
-// ContinueReassignment ends a partition's reassignment if all replicas that it
-// shall have are in sync and one of them can lead. It returns im if there is
-// nothing to do yet.
+// ContinueReassignment goes on with a partition's reassignment as far as that can
+// be: once it has arrived, one of the replicas that stay becomes the leader, and
+// when that one has taken out those that go, they are gone. It returns im if there
+// is nothing to do yet.
 func ContinueReassignment(im *Image, tp TopicPartition) *Image {
 	t, p, err := im.partition(tp)
-	if err != nil || !p.Reassigning() {
+	if err != nil {
 		return im
 	}
-	target := p.target()
-	if len(difference(target, p.ISR)) > 0 {
-		return im
-	}
-	next := p
-	next.Replicas, next.Adding, next.Removing = target, nil, nil
-	if next, err = im.held(next); err != nil {
+	next := im.continued(p)
+	if next.Equal(p) {
 		return im
 	}
 	return im.withPartition(t, tp.Partition, next)
 }
 
-// held makes a partition that has other replicas be led by one of them. It
-// refuses to leave a partition without one that could be led before.
-func (im *Image) held(p Partition) (Partition, error) {
-	p.ISR = only(p.ISR, func(id int32) bool { return slices.Contains(p.Replicas, id) })
-	if p.Leader != NoLeader && slices.Contains(p.Replicas, p.Leader) {
-		return p, nil
+func (im *Image) continued(p Partition) Partition {
+	if !p.arrived() {
+		return p
 	}
-	leader := im.preferred(p, p.ISR)
-	if leader == NoLeader && (p.Leader != NoLeader || len(p.ISR) == 0) {
-		return p, fmt.Errorf("%w: of the replicas %v, none that is in sync could lead", ErrNoReplicaInSync, p.Replicas)
+	target := p.target()
+	if !slices.Contains(target, p.Leader) {
+		leader := im.preferred(p, difference(p.ISR, p.Removing))
+		if leader == NoLeader && p.Leader != NoLeader {
+			return p
+		}
+		if leader != NoLeader {
+			p = p.ledBy(leader)
+		}
 	}
-	if leader == p.Leader {
-		return p, nil // there is none, as before
+	if len(difference(p.ISR, target)) == 0 {
+		p.Replicas, p.Adding, p.Removing = target, nil, nil
 	}
-	return p.ledBy(leader), nil
+	return p
 }
 
 // repaired makes whole what was cut between the node of a topic, which is
-// written first, and the states of its partitions: nobody is in sync who has
-// no replica.
+// written first, and the states of its partitions, and what another program has
+// written: nobody is in sync who has no replica.
 func repaired(im *Image) *Image {
 	return im.mapPartitions(func(_ *Topic, _ int32, p Partition) Partition {
 		if len(difference(p.ISR, p.Replicas)) == 0 {
 			return p
 		}
-		next, err := im.held(p)
-		if err != nil {
-			next.Leader = NoLeader // until one of the in-sync replicas is back
-			next.LeaderEpoch++
+		p.ISR = only(p.ISR, func(id int32) bool { return slices.Contains(p.Replicas, id) })
+		if p.Leader != NoLeader && slices.Contains(p.Replicas, p.Leader) {
+			return p
 		}
-		return next
+		// None until one of the in-sync replicas is back, if none is there.
+		return p.ledBy(im.preferred(p, p.ISR))
 	})
 }
 

@@ -39,6 +39,10 @@ func (d *decisions) run(t *testing.T, td *datadriven.TestData) string {
 		return describe(next)
 	}
 	checkStep(t, was, next)
+	switch td.Cmd {
+	case "reassign", "cancel", "continue":
+		checkNobodyLeaves(t, was, next)
+	}
 	return describe(next) + out
 }
 
@@ -219,7 +223,7 @@ func describePartition(i int, p Partition) string {
 	for _, more := range []struct {
 		name string
 		ids  []int32
-	}{{"adding", p.Adding}, {"removing", p.Removing}, {"offline", p.Offline}} {
+	}{{"adding", p.Adding}, {"removing", p.Removing}, {"leaving", p.Leaving()}, {"offline", p.Offline}} {
 		if len(more.ids) > 0 {
 			s += fmt.Sprintf(" %s=%s", more.name, joinIDs(more.ids))
 		}
@@ -248,6 +252,17 @@ func (d *decisions) parseAlter(t *testing.T, td *datadriven.TestData) AlterParti
 		a.ISR = append(a.ISR, r)
 	}
 	return a
+}
+
+// checkNobodyLeaves checks that a reassignment takes nobody out of those in sync:
+// that is for a leader to do.
+func checkNobodyLeaves(t *testing.T, was, is *Image) {
+	t.Helper()
+	for i, p := range is.Topic("t").Partitions {
+		if before := was.Topic("t").Partitions[i]; !sameMembers(before.ISR, p.ISR) {
+			t.Errorf("in sync are %v after %v", p.ISR, before.ISR)
+		}
+	}
 }
 
 // checkStep checks the rules that all decisions keep.

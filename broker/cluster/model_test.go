@@ -351,7 +351,7 @@ func (w *world) alterISR(ctx context.Context, rng *rand.Rand, n *modelNode) {
 				continue
 			}
 			a := AlterPartition{TopicPartition: TopicPartition{t.Name, int32(i)}, TopicID: t.ID, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch}
-			for _, id := range p.Replicas {
+			for _, id := range difference(p.Replicas, p.Leaving()) {
 				if b, ok := im.Broker(id); id == n.id || ok && rng.IntN(4) > 0 {
 					a.ISR = append(a.ISR, InSyncReplica{id, b.Epoch})
 				}
@@ -405,7 +405,7 @@ func sameAsStored(im, stored *Image) error {
 				return fmt.Errorf("%s-%d is %s, not %s", t.Name, i, describePartition(i, t.Partitions[i]), describePartition(i, p))
 			case p.Leader == NoLeader && len(p.ISR) > 0:
 				return fmt.Errorf("%s-%d has no leader: %s", t.Name, i, describePartition(i, p))
-			case p.Reassigning() && len(difference(p.target(), p.ISR)) == 0:
+			case !im.continued(p).Equal(p):
 				return fmt.Errorf("%s-%d is not moved: %s", t.Name, i, describePartition(i, p))
 			}
 		}

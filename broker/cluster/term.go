@@ -241,13 +241,14 @@ func (c *Controller) logArrival(im *Image, b Broker) {
 		"clean_stop", b.Clean, "lost_records", b.Lost, "other_disk", b.Replaced)
 }
 
-// continueReassignments ends those that have come to their end.
+// continueReassignments goes on with those that can be, and ends those that have
+// come to their end.
 func (c *Controller) continueReassignments(ctx context.Context, r *term, under []Ongoing) error {
 	next := r.image
 	for _, o := range under {
-		if was := next; ContinueReassignment(was, o.TopicPartition) != was {
-			next = ContinueReassignment(was, o.TopicPartition)
-			c.log.Info("a reassignment is done", "topic", o.Topic, "partition", o.Partition)
+		next = ContinueReassignment(next, o.TopicPartition)
+		if p, ok := next.Partition(o.Topic, o.Partition); ok && !p.Reassigning() {
+			c.log.Info("a reassignment is done", "topic", o.Topic, "partition", o.Partition, "replicas", p.Replicas)
 		}
 	}
 	if next == r.image {

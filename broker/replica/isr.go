@@ -30,8 +30,9 @@ type proposal struct {
 
 // ISRProposal is a change of the ISR that the controller is to be asked for, if
 // there is one: followers leave that have been behind for longer than
-// Options.LagMax or whose broker has left the cluster, and others join that have all that is committed and all from
-// the start of the leader's epoch on. One is open at a time, and each needs its
+// Options.LagMax, whose broker has left the cluster, or whose replica a reassignment
+// ends, and others join that have all that is committed and all from the start of the
+// leader's epoch on. One is open at a time, and each needs its
 // answer by [Partition.ISRAnswered]; whatever else happened, the same is asked
 // again after a while until it is decided.
 //
@@ -119,7 +120,7 @@ func (p *Partition) plan(l *leading, now time.Time) *proposal {
 
 // lags says whether a follower is to leave those in sync.
 func (p *Partition) lags(r *remote, now time.Time) bool {
-	if !p.live(r) {
+	if r.leaving || !p.live(r) {
 		return true
 	}
 	limit := p.opt.LagMax
@@ -135,7 +136,7 @@ func (p *Partition) live(r *remote) bool { return p.opt.Live == nil || p.opt.Liv
 // joins says whether a follower is fit to be in sync and is not: were it elected,
 // nothing would be missing that is committed, now or while it was being asked.
 func (p *Partition) joins(r *role, from *remote, now time.Time) bool {
-	return !from.inSync && p.live(from) && !now.Before(from.refused) && from.end >= r.start && from.end >= p.hw.Load()
+	return !from.inSync && !from.leaving && p.live(from) && !now.Before(from.refused) && from.end >= r.start && from.end >= p.hw.Load()
 }
 
 // ISRAnswered takes the answer to a proposal: the new state, or the controller's

@@ -64,6 +64,8 @@ type remote struct {
 	id          int32
 	brokerEpoch int64
 	inSync      bool // in leading.isr
+	// leaving: a reassignment has arrived without it, so that it is to be in sync no more.
+	leaving bool
 	// refused: it is not proposed for the ISR before.
 	refused time.Time
 	// end is up to where it has the leader's log, -1 if it has not fetched yet.
@@ -88,7 +90,7 @@ func newLeading(self int32, st cluster.Partition, now time.Time) *leading {
 
 // take makes st the written state. Followers that stay keep what is known of them.
 func (l *leading) take(st cluster.Partition, now time.Time) {
-	old := l.remotes
+	old, leaving := l.remotes, st.Leaving()
 	l.partitionEpoch, l.isr, l.proposed, l.notBefore = st.PartitionEpoch, st.ISR, nil, time.Time{}
 	l.remotes = make([]remote, 0, len(st.Replicas))
 	for _, id := range st.Replicas {
@@ -103,7 +105,7 @@ func (l *leading) take(st cluster.Partition, now time.Time) {
 		if in && r.end < 0 {
 			r.caughtUp = now
 		}
-		r.inSync = in
+		r.inSync, r.leaving = in, slices.Contains(leaving, id)
 		l.remotes = append(l.remotes, r)
 	}
 }

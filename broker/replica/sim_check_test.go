@@ -111,7 +111,7 @@ func (c *checker) decided(was, is *cluster.Topic, byLeader bool) {
 }
 
 // mayBeInSync are those in sync, and those that may be without anybody deciding
-// anew: what leaders have asked for is on its way, and reassignments end.
+// anew: what leaders have asked for is on its way.
 func (t *checked) mayBeInSync(st cluster.Partition) [][]int32 {
 	out := [][]int32{st.ISR}
 	for _, ask := range t.asks {
@@ -123,13 +123,6 @@ func (t *checked) mayBeInSync(st cluster.Partition) [][]int32 {
 			isr = append(isr, r.ID)
 		}
 		out = append(out, isr)
-	}
-	if st.Reassigning() { // it may end, or be cancelled, by any of these
-		for _, isr := range slices.Clone(out) {
-			for _, leaving := range [][]int32{st.Adding, st.Removing} {
-				out = append(out, slices.DeleteFunc(slices.Clone(isr), func(id int32) bool { return slices.Contains(leaving, id) }))
-			}
-		}
 	}
 	return out
 }

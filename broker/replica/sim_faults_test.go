@@ -360,9 +360,6 @@ func (w *world) reassign(*node) {
 	}
 	t := pick(w, topics)
 	target := w.replicas()
-	if len(w.check.topics[t.ID].hit) > 0 {
-		return // those that it leaves in sync may be among them
-	}
 	c.submit(task{decide: func(im *cluster.Image) (*cluster.Image, error) {
 		tp := cluster.TopicPartition{Topic: t.Name}
 		if w.chance(20) {

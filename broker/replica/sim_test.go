@@ -46,8 +46,9 @@ type broken struct {
 	ackEarly bool
 }
 
-// simulate runs one seed.
-func simulate(seed uint64, b broken, trace io.Writer) (err error) {
+// simulate runs one seed. bias, if not nil, has its way after the seed has chosen
+// what may go wrong.
+func simulate(seed uint64, b broken, bias func(*world), trace io.Writer) (err error) {
 	w := &world{
 		seed: seed, rng: rand.New(rand.NewPCG(seed, 0x51_10_ce)), broken: b, trace: trace,
 		now: time.UnixMilli(1_700_000_000_000), log: slog.New(slog.DiscardHandler),
@@ -62,6 +63,9 @@ func simulate(seed uint64, b broken, trace io.Writer) (err error) {
 	w.check = &checker{w: w, topics: map[cluster.TopicID]*checked{}}
 	w.store = newStore(w)
 	w.choose()
+	if bias != nil {
+		bias(w)
+	}
 	w.populate()
 	end := w.now.Add(w.between(4*time.Second, 12*time.Second))
 	w.after(time.Second, nil, func() { w.mischief(end) })
@@ -160,7 +164,7 @@ func TestSimulation(t *testing.T) {
 		count = min(count, 100)
 	}
 	for seed := first; seed < first+uint64(count); seed++ {
-		if err := simulate(seed, broken{}, trace); err != nil {
+		if err := simulate(seed, broken{}, nil, trace); err != nil {
 			t.Errorf("seed %d %v\nreproduce: go test ./broker/replica -run TestSimulation -count=1 -args -seeds 1 -seed %d", seed, err, seed)
 		}
 	}
@@ -169,30 +173,61 @@ func TestSimulation(t *testing.T) {
 // brokenSeedsMax is how many seeds it may take to find a defect.
 const brokenSeedsMax = 300
 
+// lateDecisions has what is asked for arrive late, and happen what makes it wrong by
+// then: the defect shows only where a follower loses what it has between the two.
+func lateDecisions(w *world) {
+	w.mood = mood{slowISR: 3 * time.Second, strike: 40}
+	w.menu = []fault{{10, (*world).powerCut}, {4, (*world).kill}, {2, (*world).isolate}}
+}
+
+// lateUpdates has controllers replaced while what they have told is on its way, and
+// topics made meanwhile.
+func lateUpdates(w *world) {
+	w.mood = mood{}
+	expire := func(w *world, n *node) { w.store.expire(n, n.client) }
+	w.menu = []fault{{6, (*world).lose}, {10, expire}, {10, (*world).remake}, {4, (*world).kill}}
+}
+
 // TestSimulationFindsDefects shows that the simulation can fail: each defect that
 // the package guards against is found by some seed.
 func TestSimulationFindsDefects(t *testing.T) {
 	for name, defect := range map[string]struct {
 		broken
 		from uint64 // the first seed; those before take long and do not find it
+		bias func(*world)
 	}{
-		"truncation to the high watermark":           {broken{truncateToMark: true}, 0},
-		"high watermark from the current ISR":        {broken{currentISR: true}, 100},
-		"no sync when one is left in sync":           {broken{noSyncAlone: true}, 0},
-		"a follower's high watermark beyond its log": {broken{markBeyondLog: true}, 0},
-		"a broker that lost power leads":             {broken{lostMayLead: true}, 0},
-		"unclean elections":                          {broken{uncleanElection: true}, 0},
-		"recovery trusts what came after a cut":      {broken{keepPoint: true}, 800},
-		"acknowledged before it is committed":        {broken{ackEarly: true}, 0},
+		"truncation to the high watermark":           {broken{truncateToMark: true}, 0, nil},
+		"broker epochs are ignored":                  {broken{noBrokerEpoch: true}, 90, lateDecisions},
+		"high watermark from the current ISR":        {broken{currentISR: true}, 100, nil},
+		"no sync when one is left in sync":           {broken{noSyncAlone: true}, 0, nil},
+		"a follower's high watermark beyond its log": {broken{markBeyondLog: true}, 0, nil},
+		"an old controller's update is taken":        {broken{anyController: true}, 150, lateUpdates},
+		"a broker that lost power leads":             {broken{lostMayLead: true}, 0, nil},
+		"unclean elections":                          {broken{uncleanElection: true}, 0, nil},
+		"recovery trusts what came after a cut":      {broken{keepPoint: true}, 800, nil},
+		"acknowledged before it is committed":        {broken{ackEarly: true}, 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := defect.from; seed < defect.from+brokenSeedsMax; seed++ {
-				if err := simulate(seed, defect.broken, nil); err != nil {
+				if err := simulate(seed, defect.broken, defect.bias, nil); err != nil {
 					t.Logf("found by seed %d %v", seed, err)
 					return
 				}
 			}
 			t.Errorf("not found by %d seeds", brokenSeedsMax)
+		})
+	}
+}
+
+// What is to show a defect shows none where there is none.
+func TestSimulationOfLateMessages(t *testing.T) {
+	for name, bias := range map[string]func(*world){"decisions": lateDecisions, "updates": lateUpdates} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(40) {
+				if err := simulate(seed, broken{}, bias, nil); err != nil {
+					t.Errorf("seed %d %v", seed, err)
+				}
+			}
 		})
 	}
 }
