@@ -185,6 +185,9 @@ func (a *Agent) setUp(pipes []*pipelines.Pipeline) error {
 		if p.Collect == nil {
 			continue
 		}
+		if p.Collect.File == nil {
+			return fmt.Errorf("pipeline %s: this agent has no input %s", p.Name, p.Collect.Input())
+		}
 		r, err := newRunner(a.log, p, a.cfg)
 		if err != nil {
 			return err

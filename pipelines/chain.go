@@ -50,30 +50,44 @@ type Chain struct {
 
 // NewProcess compiles the agent's stages.
 func (p *Pipeline) NewProcess() (*Chain, error) {
+	c := new(Chain)
 	var labels []Label
 	if p.Collect != nil {
 		labels = p.Collect.Labels
+		if s := p.Collect.stage(); s != nil {
+			if err := c.add("collect."+p.Collect.Input(), s, labels); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return newChain("process", p.Process, labels)
+	return c, c.addAll("process", p.Process, labels)
 }
 
 // NewProcess compiles the worker's stages.
 func (s *SinkSpec) NewProcess() (*Chain, error) {
-	return newChain("sink.process", s.Process, nil)
+	c := new(Chain)
+	return c, c.addAll("sink.process", s.Process, nil)
 }
 
-func newChain(what string, stages []Stage, labels []Label) (*Chain, error) {
-	c := new(Chain)
+func (c *Chain) addAll(what string, stages []Stage, labels []Label) error {
 	for i, stage := range stages {
-		st, err := stage.compile(labels)
-		if err != nil {
-			return nil, fmt.Errorf("compile %s[%d].%s: %w", what, i, stage.Name(), err)
+		if err := c.add(fmt.Sprintf("%s[%d].%s", what, i, stage.Name()), stage, labels); err != nil {
+			return err
 		}
-		c.steps = append(c.steps, st)
-		c.names = append(c.names, fmt.Sprintf("%s[%d].%s", what, i, stage.Name()))
-		c.stages = append(c.stages, stage.Name())
 	}
-	return c, nil
+	return nil
+}
+
+// add compiles a stage and puts it at the end.
+func (c *Chain) add(name string, stage Stage, labels []Label) error {
+	st, err := stage.compile(labels)
+	if err != nil {
+		return fmt.Errorf("compile %s: %w", name, err)
+	}
+	c.steps = append(c.steps, st)
+	c.names = append(c.names, name)
+	c.stages = append(c.stages, stage.Name())
+	return nil
 }
 
 // Empty says that the chain has no stage.
@@ -103,11 +117,27 @@ type Parser string
 const (
 	ParserNginx Parser = "nginx" // combined log format, nginx's and Apache's
 	ParserJSON  Parser = "json"  // one object a line
+	// ParserSyslog reads RFC 5424 and RFC 3164, with and without priority.
+	ParserSyslog Parser = "syslog"
+	// ParserJournald reads what journalctl -o json prints.
+	ParserJournald Parser = "journald"
 )
+
+// parsedField is a field that every event of a parser has.
+type parsedField struct {
+	name string
+	kind Kind
+}
+
+// parserFields are those of the parsers that have some.
+var parserFields = map[Parser][]parsedField{
+	ParserNginx: nginxFields[:], ParserSyslog: syslogFields[:], ParserJournald: journaldFields[:],
+}
 
 // ParseStage turns a raw line into fields, and adds the pipeline's labels.
 type ParseStage struct {
 	Parser Parser
+	Zone   string // syslog: of times without one; "": local in the agent, UTC in a sink
 	Pos    Pos
 }
 
@@ -117,12 +147,30 @@ func (*ParseStage) Name() string { return "parse" }
 // Position is where the stage stands.
 func (s *ParseStage) Position() Pos { return s.Pos }
 
-func (s *ParseStage) text() string { return "parse " + string(s.Parser) }
+func (s *ParseStage) text() string {
+	if s.Zone != "" {
+		return "parse " + string(s.Parser) + " zone " + s.Zone
+	}
+	return "parse " + string(s.Parser)
+}
+
+// parser makes the parser's function.
+func (s *ParseStage) parser() (func(*Event) error, error) {
+	switch s.Parser {
+	case ParserJSON:
+		return func(e *Event) error { return e.DecodeJSON(e.Raw) }, nil
+	case ParserSyslog:
+		return newSyslogParser(s.Zone)
+	case ParserJournald:
+		return parseJournald, nil
+	}
+	return parseNginx, nil
+}
 
 func (s *ParseStage) compile(labels []Label) (step, error) {
-	parse := parseNginx
-	if s.Parser == ParserJSON {
-		parse = func(e *Event) error { return e.DecodeJSON(e.Raw) }
+	parse, err := s.parser()
+	if err != nil {
+		return nil, err
 	}
 	values := make([]field, len(labels))
 	for i, l := range labels {
@@ -142,11 +190,9 @@ func (s *ParseStage) compile(labels []Label) (step, error) {
 }
 
 func (s *ParseStage) follow(k *knownFields) {
-	*k = knownFields{parsed: true, complete: s.Parser == ParserNginx}
-	if s.Parser == ParserNginx {
-		for _, f := range nginxFields {
-			k.set(f.name, f.kind)
-		}
+	*k = knownFields{parsed: true, complete: s.Parser == ParserNginx || s.Parser == ParserSyslog}
+	for _, f := range parserFields[s.Parser] {
+		k.set(f.name, f.kind)
 	}
 }
 

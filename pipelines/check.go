@@ -90,6 +90,10 @@ func (r *yamlReader) finishProcess(p *Pipeline) knownFields {
 		return knownFields{}
 	}
 	fields := knownFields{complete: true}
+	if s := p.Collect.stage(); s != nil {
+		r.checkStages([]Stage{s}, "collect", &fields, p.Collect.Labels)
+		fields.parsedBy = fmt.Sprintf(", by the input; collect.%s.format: raw leaves that to the stages", p.Collect.Input())
+	}
 	r.checkStages(p.Process, "process", &fields, p.Collect.Labels)
 	r.checkNames(p.Topic.Key, "topic.key", &fields)
 	r.checkNames(p.Topic.Hash, "topic.hash", &fields)
@@ -112,7 +116,7 @@ func (r *yamlReader) checkStages(stages []Stage, what string, fields *knownField
 		switch s := stage.(type) {
 		case *ParseStage:
 			if fields.parsed {
-				r.errorAt(s.Pos, "%s: the line has been parsed before this stage", what)
+				r.errorAt(s.Pos, "%s: the line has been parsed before this stage%s", what, fields.parsedBy)
 			}
 		case *DropStage:
 			r.checkNames(s.Cond, what+".drop", fields)
@@ -173,6 +177,11 @@ func (r *yamlReader) finishSink(s *SinkSpec) {
 	what := "sink"
 	if s.Name != "" {
 		what = "sinks." + s.Name
+	}
+	for i, stage := range s.Process {
+		if p, ok := stage.(*ParseStage); ok && p.Parser == ParserSyslog && (p.Zone == "" || p.Zone == zoneLocal) {
+			r.errorAt(p.Pos, "%s.process[%d].parse: a sink's rows must not depend on the machine: name the time zone, parse: {syslog: {zone: UTC}}", what, i)
+		}
 	}
 	fields := s.upstream.clone()
 	r.checkStages(s.Process, what+".process", &fields, nil)

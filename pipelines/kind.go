@@ -9,8 +9,9 @@ import (
 // knownFields are the fields that events have at one point of a pipeline, as
 // far as the file says.
 type knownFields struct {
-	parsed   bool // events, not raw lines
-	complete bool // no other fields than these
+	parsed   bool   // events, not raw lines
+	complete bool   // no other fields than these
+	parsedBy string // for messages: what did it, where it was no stage
 	names    []string
 	kinds    []Kind // KindNull: not known
 }

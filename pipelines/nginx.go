@@ -41,10 +41,7 @@ const (
 )
 
 // nginxFields are the fields that every parsed line has, with their kinds.
-var nginxFields = [...]struct {
-	name string
-	kind Kind
-}{
+var nginxFields = [...]parsedField{
 	{nginxRemoteAddr, KindString}, {nginxRemoteUser, KindString}, {nginxTime, KindTime},
 	{nginxMethod, KindString}, {nginxPath, KindString}, {nginxQuery, KindString},
 	{nginxProtocol, KindString}, {nginxStatus, KindInt}, {nginxBytes, KindInt},

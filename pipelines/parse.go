@@ -288,21 +288,6 @@ const (
 	intervalHigh     = 24 * time.Hour
 )
 
-func (r *yamlReader) collect(e entry) *Collect {
-	c := new(Collect)
-	found := r.object(e.value, "collect",
-		known{"file", func(e entry) { c.File = r.fileInput(e) }},
-		known{"labels", func(e entry) { c.Labels = r.labels(e.value, "collect.labels") }},
-	)
-	r.require(found, e.pos, "collect", "file")
-	for _, l := range c.Labels {
-		if _, ok := reserved[l.Name]; ok || l.Name == HeaderRaw {
-			r.errorAt(found["labels"], "collect.labels: %s has a meaning of its own", l.Name)
-		}
-	}
-	return c
-}
-
 func (r *yamlReader) fileInput(e entry) *FileInput {
 	const what = "collect.file"
 	f := &FileInput{InputOptions: defaultOptions(), StartAt: StartAtBeginning}
@@ -322,20 +307,6 @@ func (r *yamlReader) fileInput(e entry) *FileInput {
 	)...)
 	r.require(found, e.pos, what, "include")
 	return f
-}
-
-func defaultOptions() InputOptions {
-	return InputOptions{LineBytesMax: lineBytesDefault, Headers: true}
-}
-
-// inputOptions are the keys that every input has.
-func (r *yamlReader) inputOptions(what string, o *InputOptions) []known {
-	return []known{
-		{"line_bytes_max", func(e entry) {
-			o.LineBytesMax = int(r.size(e.value, what+".line_bytes_max", lineBytesLow, lineBytesHigh))
-		}},
-		{"headers", func(e entry) { o.Headers = r.boolean(e.value, what+".headers") }},
-	}
 }
 
 func (r *yamlReader) globs(n ast.Node, what string) []string {

@@ -3,6 +3,7 @@ package pipelines
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
@@ -27,7 +28,7 @@ func (r *yamlReader) stage(n ast.Node, what string) Stage {
 	found := r.object(n, what,
 		known{"parse", func(e entry) {
 			count++
-			stage = &ParseStage{Pos: e.pos, Parser: Parser(r.oneOf(e.value, what+".parse", string(ParserNginx), string(ParserJSON)))}
+			stage = r.parseStage(e, what+".parse")
 		}},
 		known{"drop", func(e entry) {
 			count++
@@ -45,6 +46,39 @@ func (r *yamlReader) stage(n ast.Node, what string) Stage {
 		r.errorOn(n, "%s: the stage is empty", what)
 	}
 	return stage
+}
+
+// parsers are the built-in ones, by name.
+var parsers = []string{string(ParserNginx), string(ParserJSON), string(ParserSyslog), string(ParserJournald)}
+
+// parseStage reads the name of a parser, or a mapping of it to its settings.
+func (r *yamlReader) parseStage(e entry, what string) *ParseStage {
+	s := &ParseStage{Pos: e.pos}
+	switch r.resolve(e.value).(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+		r.object(e.value, what, known{string(ParserSyslog), func(e entry) {
+			s.Parser = ParserSyslog
+			r.object(e.value, what+".syslog", known{"zone", func(e entry) { s.Zone = r.zone(e.value, what+".syslog.zone") }})
+		}})
+	default:
+		s.Parser = Parser(r.oneOf(e.value, what, parsers...))
+	}
+	return s
+}
+
+// zoneLocal is the time zone of the machine that parses.
+const zoneLocal = "local"
+
+// zone reads the name of a time zone.
+func (r *yamlReader) zone(n ast.Node, what string) string {
+	s := r.text(n, what)
+	if s == "" || s == zoneLocal {
+		return s
+	}
+	if _, err := time.LoadLocation(s); err != nil {
+		r.errorOn(n, "%s: %q is not a time zone: want local, UTC or a name such as Europe/Berlin", what, s)
+	}
+	return s
 }
 
 // assignments reads a mapping of names to expressions, in order.

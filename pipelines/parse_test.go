@@ -54,7 +54,7 @@ func describePipelines(pipes []*Pipeline) string {
 			fmt.Fprintf(&b, "  brokers %v tls %+v sasl %+v\n", p.Brokers.Addr, p.Brokers.TLS, p.Brokers.SASL)
 		}
 		if p.Collect != nil {
-			fmt.Fprintf(&b, "  collect %+v labels %v\n", *p.Collect.File, p.Collect.Labels)
+			fmt.Fprintf(&b, "  collect %s labels %v\n", describeInput(p.Collect), p.Collect.Labels)
 		}
 		for _, s := range p.Process {
 			fmt.Fprintf(&b, "  process %s\n", s.text())
@@ -80,6 +80,26 @@ func describePipelines(pipes []*Pipeline) string {
 		}
 	}
 	return b.String()
+}
+
+func describeInput(c *Collect) string {
+	switch c.Input() {
+	case "stdin":
+		return fmt.Sprintf("stdin %+v", *c.Stdin)
+	case "pipe":
+		return fmt.Sprintf("pipe %+v", *c.Pipe)
+	case "exec":
+		return fmt.Sprintf("exec %+v", *c.Exec)
+	case "syslog":
+		s := *c.Syslog
+		return fmt.Sprintf("syslog %v %s zone %s tls %+v connections %d idle %s buffer %d mode %o options %+v",
+			s.Listen, s.Format, s.Zone, s.TLS, s.ConnectionsMax, s.IdleTimeout, s.ReceiveBuffer, s.SocketMode, s.InputOptions)
+	case "journald":
+		j := *c.Journald
+		j.Pos = Pos{}
+		return fmt.Sprintf("journald %+v", j)
+	}
+	return fmt.Sprintf("%+v", *c.File)
 }
 
 func describeResults(results []TestResult) string {

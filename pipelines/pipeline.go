@@ -74,24 +74,6 @@ const (
 	SASLScramSHA512 SASLMechanism = "SCRAM-SHA-512"
 )
 
-// Collect is what the agent reads on a host: exactly one input.
-type Collect struct {
-	File   *FileInput
-	Labels []Label // in the file's order
-}
-
-// InputOptions are the settings that every input has.
-type InputOptions struct {
-	LineBytesMax int  // longer lines are cut here; default 1 MiB, 64 B to 16 MiB
-	Headers      bool // default true: headers that tell where a record is from, such as host and path
-}
-
-// Input is the name of the input, as in the file.
-func (c *Collect) Input() string { return "file" }
-
-// Options are the settings of the input that every input has.
-func (c *Collect) Options() *InputOptions { return &c.File.InputOptions }
-
 // Label is a constant that goes with every line: a field of a parsed event
 // (unless the event has a field of that name), a header of a raw line.
 type Label struct {
