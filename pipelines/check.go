@@ -67,6 +67,9 @@ func (r *yamlReader) finishTopic(p *Pipeline, at places) {
 
 func (r *yamlReader) finishErrors(p *Pipeline, at places) {
 	e := &p.Errors
+	if _, ok := at.errors["dead_letter_share"]; !ok {
+		e.DeadLetterShare = deadLetterShareDefault
+	}
 	_, hasPolicy := at.errors["parse"]
 	if !hasPolicy {
 		e.Parse = ErrorsKeep

@@ -385,5 +385,6 @@ func (r *yamlReader) errorsPart(e entry, p *Errors) map[string]Pos {
 			p.Parse = ErrorPolicy(r.oneOf(e.value, "errors.parse", string(ErrorsDeadLetter), string(ErrorsKeep), string(ErrorsDrop)))
 		}},
 		known{"dead_letter", func(e entry) { p.DeadLetter = r.topicName(e.value, "errors.dead_letter") }},
+		known{"dead_letter_share", func(e entry) { p.DeadLetterShare = r.percent(e.value, "errors.dead_letter_share") }},
 	)
 }

@@ -2,6 +2,7 @@ package pipelines
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +21,12 @@ const (
 	batchAgeLow           = 10 * time.Millisecond
 	batchAgeHigh          = time.Hour
 	clickHouseDefaultName = "default" // database and user of a fresh server
+
+	partsPerSecondDefault = 50
+	partsPerSecondMax     = 10_000
+	quorumMax             = 100
+
+	deadLetterShareDefault = 0.5
 )
 
 // sinks reads a mapping of names to sinks.
@@ -39,12 +46,15 @@ func (r *yamlReader) sinks(e entry) []*SinkSpec {
 }
 
 func (r *yamlReader) sink(e entry, what, name string) *SinkSpec {
-	s := &SinkSpec{Name: name, Pos: e.pos, Batch: Batch{Rows: batchRowsDefault, Bytes: batchBytesDefault}}
+	s := &SinkSpec{Name: name, Pos: e.pos, OnLost: OnLostStop, Batch: Batch{Rows: batchRowsDefault, Bytes: batchBytesDefault}}
 	found := r.object(e.value, what,
 		known{"process", func(e entry) { s.Process = r.stages(e.value, what+".process") }},
 		known{"clickhouse", func(e entry) { s.ClickHouse = r.clickHouse(e, s, what+".clickhouse") }},
 		known{"directory", func(e entry) { s.Directory = r.directory(e, s, what+".directory") }},
 		known{"batch", func(e entry) { r.batch(e, &s.Batch, what+".batch") }},
+		known{"on_lost", func(e entry) {
+			s.OnLost = OnLost(r.oneOf(e.value, what+".on_lost", string(OnLostStop), string(OnLostContinue)))
+		}},
 	)
 	if found != nil && s.ClickHouse == nil && s.Directory == nil {
 		r.errorAt(e.pos, "%s: where to? clickhouse or directory is missing", what)
@@ -61,7 +71,8 @@ func (r *yamlReader) sink(e entry, what, name string) *SinkSpec {
 }
 
 func (r *yamlReader) clickHouse(e entry, s *SinkSpec, what string) *ClickHouse {
-	c := &ClickHouse{Database: clickHouseDefaultName, Username: clickHouseDefaultName}
+	c := &ClickHouse{Database: clickHouseDefaultName, Username: clickHouseDefaultName,
+		Protocol: ProtocolNative, Compression: CompressionLZ4, PartsPerSecond: partsPerSecondDefault}
 	found := r.object(e.value, what,
 		known{"addr", func(e entry) { c.Addr = r.addresses(e.value, what+".addr") }},
 		known{"database", func(e entry) { c.Database = r.text(e.value, what+".database") }},
@@ -70,9 +81,48 @@ func (r *yamlReader) clickHouse(e entry, s *SinkSpec, what string) *ClickHouse {
 		known{"password", func(e entry) { c.Password = r.secret(e.value, what+".password") }},
 		known{"tls", func(e entry) { c.TLS = r.tls(e.value, what+".tls") }},
 		known{"columns", func(e entry) { s.Columns = r.assignments(e.value, what+".columns") }},
+		known{"protocol", func(e entry) {
+			c.Protocol = Protocol(r.oneOf(e.value, what+".protocol", string(ProtocolNative), string(ProtocolHTTP)))
+		}},
+		known{"compression", func(e entry) {
+			c.Compression = Compression(r.oneOf(e.value, what+".compression", string(CompressionLZ4), string(CompressionZstd), string(CompressionNone)))
+		}},
+		known{"parts_per_second", func(e entry) {
+			c.PartsPerSecond = float64(r.integer(e.value, what+".parts_per_second", 0, partsPerSecondMax))
+		}},
+		known{"quorum", func(e entry) { c.Quorum = int(r.integer(e.value, what+".quorum", 0, quorumMax)) }},
+		known{"misfit", func(e entry) { r.misfit(e, &c.Misfit, what+".misfit") }},
 	)
 	r.require(found, e.pos, what, "addr", "table")
 	return c
+}
+
+// percent reads 1% to 100% as a part of 1.
+func (r *yamlReader) percent(n ast.Node, what string) float64 {
+	s, _ := scalarText(r.resolve(n))
+	number, ok := strings.CutSuffix(s, "%")
+	x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	switch {
+	case !ok || err != nil:
+		r.wrongType(n, what, "a part in percent, such as 5%")
+	case x <= 0 || x > 100:
+		r.errorOn(n, "%s: %s is not above 0%% and up to 100%%", what, s)
+	}
+	return x / 100
+}
+
+func (r *yamlReader) misfit(e entry, m *Misfit, what string) {
+	policy := func(to *MisfitPolicy, name string, others ...MisfitPolicy) known {
+		words := []string{string(MisfitDeadLetter)}
+		for _, other := range others {
+			words = append(words, string(other))
+		}
+		return known{name, func(e entry) { *to = MisfitPolicy(r.oneOf(e.value, what+"."+name, words...)) }}
+	}
+	r.object(e.value, what,
+		policy(&m.Range, "range", MisfitNull, MisfitClamp),
+		policy(&m.Null, "null", MisfitZero),
+		policy(&m.Time, "time", MisfitRecordTime))
 }
 
 func (r *yamlReader) directory(e entry, s *SinkSpec, what string) *Directory {

@@ -185,6 +185,7 @@ type SinkSpec struct {
 	Directory  *Directory
 	Columns    []Column // nil: every top-level field by its name
 	Batch      Batch
+	OnLost     OnLost // default stop
 
 	upstream knownFields // what the records of the topic hold, as far as the file says
 }
@@ -197,15 +198,58 @@ func (s *SinkSpec) Group() string {
 	return s.Pipeline + "." + s.Name
 }
 
-// ClickHouse is a table as destination, over the native protocol.
+// OnLost says what a sink does when retention removed records before they were stored.
+type OnLost string
+
+// The policies.
+const (
+	OnLostStop     OnLost = "stop"     // the partition stops
+	OnLostContinue OnLost = "continue" // it goes on at the start of the log
+)
+
+// ClickHouse is a table as destination.
 type ClickHouse struct {
-	Addr     []string // host:port, at least one
+	Addr     []string // host:port, at least one; several only for replicated and distributed tables
 	Database string   // default "default"
 	Table    string
 	Username string // default "default"
 	Password Secret
 	TLS      *TLS // nil: plaintext
+
+	Protocol       Protocol    // default native
+	Compression    Compression // of what is sent: default lz4; zstd, none
+	PartsPerSecond float64     // a worker's batches make no more parts a second; default 50, 0: no limit
+	Quorum         int         // replicas that must have a batch of a replicated table before it counts as stored; 0: the server's default
+	Misfit         Misfit
 }
+
+// Protocol is how a ClickHouse server is spoken to.
+type Protocol string
+
+// The protocols.
+const (
+	ProtocolNative Protocol = "native"
+	ProtocolHTTP   Protocol = "http"
+)
+
+// Misfit says what becomes of a record with a value that its column cannot hold. "" is MisfitDeadLetter.
+type Misfit struct {
+	Range MisfitPolicy // out of the type's range: dead_letter, null (a Nullable column), clamp
+	Null  MisfitPolicy // a null for a column that takes none: dead_letter, zero
+	Time  MisfitPolicy // a time that is missing or cannot be read: dead_letter, record
+}
+
+// MisfitPolicy is a way out for a value that does not fit.
+type MisfitPolicy string
+
+// The ways. All but the first store the record, and name the column in the table's column _marks, if it has one.
+const (
+	MisfitDeadLetter MisfitPolicy = "dead_letter"
+	MisfitNull       MisfitPolicy = "null"
+	MisfitClamp      MisfitPolicy = "clamp"
+	MisfitZero       MisfitPolicy = "zero"
+	MisfitRecordTime MisfitPolicy = "record"
+)
 
 // Directory is a local directory as destination. A relative path is relative
 // to the working directory of the process.
@@ -251,6 +295,9 @@ const (
 type Errors struct {
 	Parse      ErrorPolicy // default dead_letter when DeadLetter is set, else keep
 	DeadLetter string      // topic for what cannot be worked on or stored; "": none
+
+	// DeadLetterShare is the largest part of a partition's last records that a sink may send there, above 0 and up to 1; default 0.5.
+	DeadLetterShare float64
 }
 
 // Test is one entry of `tests:`.

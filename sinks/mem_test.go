@@ -113,13 +113,18 @@ func (s *memSink) put(b *Batch) {
 		return
 	}
 	s.seen[b.Identity] = true
+	s.putSome(b, b.Block.Rows())
+}
+
+// putSome stores the first n rows of a batch and remembers nothing of it, as a write that is cut short may.
+func (s *memSink) putSome(b *Batch, n int) {
 	rows := s.rows[b.Claim.Partition]
 	if rows == nil {
 		rows = map[int64]int{}
 		s.rows[b.Claim.Partition] = rows
 	}
 	block := b.Block.(*memBlock)
-	for i, offset := range block.offsets {
+	for i, offset := range block.offsets[:n] {
 		rows[offset]++
 		s.ids[memRow{b.Claim.TopicID, b.Claim.Partition, offset}] = true
 		s.value[block.values[i]]++

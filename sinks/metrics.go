@@ -16,6 +16,10 @@ type metrics struct {
 	partitions   prometheus.Gauge
 	stopped      prometheus.Gauge
 	heldBytes    prometheus.Gauge
+	parts        prometheus.Counter
+	batchRows    prometheus.Histogram
+	circuit      prometheus.Gauge
+	states       []prometheus.Gauge // as states has them
 }
 
 func newMetrics(reg prometheus.Registerer, pipeline, sink string) *metrics {
@@ -46,10 +50,18 @@ func newMetrics(reg prometheus.Registerer, pipeline, sink string) *metrics {
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_sink_records_dropped_total", Help: "Records that a stage dropped on purpose."}, []string{"stage"}),
 	}
+	m.parts = counter("parts_total", "Parts that the destination made of the rows, each of which it has to merge.")
+	m.batchRows = seconds("batch_rows", "Records of a stored batch.", 1, 4, 12)
+	m.circuit = gauge("circuit_open", "1 while the destination does not take the batch of some partition, else 0.")
+	byState := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "sluice_sink_partition_states", Help: "Assigned partitions by what they do."}, []string{"state"})
+	for _, state := range states {
+		m.states = append(m.states, byState.WithLabelValues(string(state)))
+	}
 	if reg != nil {
 		reg = prometheus.WrapRegistererWith(prometheus.Labels{"pipeline": pipeline, "sink": sink}, reg)
 		reg.MustRegister(m.rows, m.bytes, m.writeSeconds, m.endToEnd, m.writeErrors, m.lostOffsets,
-			m.openClaims, m.partitions, m.stopped, m.heldBytes, m.deadLetters, m.dropped)
+			m.openClaims, m.partitions, m.stopped, m.heldBytes, m.deadLetters, m.dropped, m.parts, m.batchRows, m.circuit, byState)
 	}
 	return m
 }

@@ -48,6 +48,7 @@ func (s *session) asked(id int32, p *slot, offset int64, stored Stored, err erro
 			p.base.Topic, id, stored.MaxUnknown, p.base.TopicID, offset, stored.Mend)
 	}
 	before := p.barred
+	p.trouble = err
 	p.asked(barred, err, now)
 	s.w.destinationSaid(id, err, now)
 	switch {

@@ -38,8 +38,10 @@ type batch struct {
 	bytes   int64         // memory of the records
 	age     time.Time     // when the first record arrived
 
-	attempts int  // writes that failed in this worker
-	repeat   bool // an earlier write, of this worker or another, may have succeeded
+	attempts  int   // writes that failed in this worker
+	repeat    bool  // an earlier write, of this worker or another, may have succeeded
+	uncertain bool  // an earlier write had no answer: it may still arrive
+	doubtTo   int64 // the destination may hold rows up to here that were written before the claim
 
 	sent map[int64]bool // offsets whose dead letters are acknowledged; used by the write alone
 }
@@ -98,6 +100,7 @@ type partition struct {
 	limits limits
 	base   Claim          // the fields every claim of the partition shares
 	jitter func() float64 // in [0,1)
+	size   sizing         // of the next batches
 
 	filling      []*kgo.Record
 	fillingBytes int64
@@ -113,6 +116,9 @@ type partition struct {
 	retryAt   time.Time // not before this is the hand's next claim, or the next plain commit, sent
 	claimSent time.Time // when the claim in force was sent
 
+	writeBegan time.Time // when the write in progress was given out
+	doubtTo    int64     // a write that was cut short may have left rows up to here
+
 	stored       int64 // everything below is stored
 	storedEpoch  int32
 	storedSince  time.Time // when stored last moved
@@ -124,6 +130,10 @@ type partition struct {
 	origin  origin
 	askedNo int   // failed questions in a row
 	barred  error // rows of unknown origin are in the way: nothing is sealed until they are not
+
+	turn      bool // it may seal: the limit on parts leaves room
+	turnless  bool // it would have sealed, had it been its turn
+	rewinding bool // what was fetched was let go: nothing is taken in until fetching begins again at sealed
 
 	eager    bool // close and seal at once: the end is near and nothing more will come
 	draining bool // finish what is in hand, start nothing
@@ -141,7 +151,7 @@ type replay struct {
 // nil when the commit names no open claim.
 func newPartition(l limits, base Claim, commit int64, note *CommitNote, jitter func() float64) *partition {
 	p := &partition{
-		limits: l, base: base, jitter: jitter,
+		limits: l, base: base, jitter: jitter, size: sizing{l.rows, l.bytes}, turn: true, doubtTo: -1,
 		next: commit, nextEpoch: -1, sealed: commit, stored: commit, storedEpoch: -1, committed: commit,
 	}
 	if note != nil {
@@ -153,7 +163,7 @@ func newPartition(l limits, base Claim, commit int64, note *CommitNote, jitter f
 
 // take adds records that arrived, ascending. Records below the position were taken before and are passed over.
 func (p *partition) take(records []*kgo.Record, now time.Time) {
-	if p.draining || p.fenced || p.failed != nil {
+	if p.draining || p.fenced || p.failed != nil || p.rewinding {
 		return // fetched again by whoever has the partition next
 	}
 	for _, r := range records {
@@ -195,12 +205,25 @@ func (p *partition) held() int64 {
 // full says that fetching should pause: a whole batch waits behind the one in hand, or the partition has stopped. A replay is never full, for
 // it can only be sealed whole.
 func (p *partition) full() bool {
-	if p.barred != nil {
+	if p.barred != nil || p.failed != nil || p.rewinding {
 		return true
 	}
-	waits := p.hand != nil && p.replay == nil || p.origin != originTrusted
-	return p.failed != nil || waits && (len(p.filling) >= p.limits.rows || p.fillingBytes >= p.limits.bytes)
+	waits := p.replay == nil && (p.hand != nil || p.turnless) || p.origin != originTrusted
+	return waits && (len(p.filling) >= p.size.rows || p.fillingBytes >= p.size.bytes)
 }
+
+// letGo drops what was fetched and not sealed. Nothing is taken in until rewound says that fetching has begun again at sealed. A partition
+// that has no position yet keeps what it has, for without a commit nothing says where to begin again.
+func (p *partition) letGo() {
+	if p.sealed < 0 || p.rewinding || len(p.filling) == 0 {
+		return
+	}
+	p.filling, p.fillingBytes = nil, 0
+	p.next, p.rewinding = p.sealed, true
+}
+
+// rewound tells that the next record to arrive is the first at or after sealed.
+func (p *partition) rewound() { p.rewinding = false }
 
 // step returns the next thing to do; call it until it says actNone. mayWrite says that a write can start now.
 func (p *partition) step(now time.Time, mayWrite bool) action {
@@ -227,7 +250,7 @@ func (p *partition) step(now time.Time, mayWrite bool) action {
 		if !mayWrite {
 			return action{}
 		}
-		p.phase = phaseWriting
+		p.phase, p.writeBegan = phaseWriting, now
 		return action{do: actWrite}
 	case phaseSealed:
 		return p.claim(now)
@@ -237,7 +260,7 @@ func (p *partition) step(now time.Time, mayWrite bool) action {
 
 // ask returns the question whether rows of unknown origin are in the way, once there are records to store.
 func (p *partition) ask(now time.Time) action {
-	if p.origin == originAsking || len(p.filling) == 0 || now.Before(p.retryAt) {
+	if p.origin == originAsking || len(p.filling) == 0 && p.barred == nil || p.draining || now.Before(p.retryAt) {
 		return action{}
 	}
 	p.origin = originAsking
@@ -254,6 +277,7 @@ func (p *partition) asked(barred, err error, now time.Time) {
 	case barred != nil:
 		p.askedNo, p.barred = 0, barred
 		p.retryAt = now.Add(p.limits.backoffMax)
+		p.letGo()
 	default:
 		p.origin, p.barred, p.askedNo, p.retryAt = originTrusted, nil, 0, time.Time{}
 		p.fillingSince = now
@@ -300,6 +324,7 @@ func (p *partition) close(now time.Time) action {
 
 // seal moves what is due from filling to hand.
 func (p *partition) seal(now time.Time) {
+	p.turnless = false
 	if p.hand != nil || p.draining || p.failed != nil {
 		return
 	}
@@ -311,18 +336,21 @@ func (p *partition) seal(now time.Time) {
 	if n == 0 || !due && !p.eager && now.Sub(p.fillingSince) < p.limits.age {
 		return
 	}
+	if p.turnless = !p.turn; p.turnless {
+		return
+	}
 	p.setHand(n, p.filling[n-1].Offset, p.filling[n-1].LeaderEpoch)
 }
 
 // prefix is how many records of filling make up the next batch, and whether that is a full one.
 func (p *partition) prefix() (n int, full bool) {
-	if len(p.filling) < p.limits.rows && p.fillingBytes < p.limits.bytes {
+	if len(p.filling) < p.size.rows && p.fillingBytes < p.size.bytes {
 		return len(p.filling), false
 	}
 	var bytes int64
 	for i, r := range p.filling {
 		bytes += int64(len(r.Value))
-		if i+1 >= p.limits.rows || bytes >= p.limits.bytes {
+		if i+1 >= p.size.rows || bytes >= p.size.bytes {
 			return i + 1, true
 		}
 	}
@@ -348,13 +376,13 @@ func (p *partition) sealReplay() {
 	}
 	p.replay = nil
 	p.setHand(n, hi, epoch)
-	p.hand.repeat = true
+	p.hand.repeat, p.hand.uncertain = true, true
 }
 
 func (p *partition) setHand(n int, hi int64, epoch int32) {
 	c := p.base
 	c.Lo, c.Hi, c.Epoch = p.sealed, hi, epoch
-	b := &batch{claim: c, age: p.fillingSince, records: make([]*kgo.Record, 0, n)}
+	b := &batch{claim: c, age: p.fillingSince, records: make([]*kgo.Record, 0, n), doubtTo: p.doubtTo}
 	for _, r := range p.filling[:n] {
 		b.bytes += recordBytes(r)
 		if !r.Attrs.IsControl() {
@@ -403,15 +431,23 @@ func (p *partition) written(err error, now time.Time) {
 	if p.hand == nil {
 		return
 	}
+	p.adapt(err, now)
 	if err == nil {
 		p.settle(now)
 		return
 	}
 	p.phase = phaseSealed
+	p.reseal(err)
 	p.hand.attempts++
 	p.hand.repeat = true
+	p.hand.uncertain = p.hand.uncertain || !answered(err)
 	p.retryAt = now.Add(p.backoff(p.hand.attempts))
 	p.giveBack()
+}
+
+// answered says that the error came from the destination itself and ended the write, or that no write was begun.
+func answered(err error) bool {
+	return errors.Is(err, ErrTooMuch) || errors.Is(err, ErrTooOften) || errors.Is(err, ErrSchemaChanged) || errors.Is(err, errTooManyLetters) || errors.Is(err, errLate)
 }
 
 // settle moves the stored position over the batch in hand.
@@ -432,7 +468,7 @@ func (p *partition) giveBack() {
 // drain asks for the quickest end that is clean: the write in hand is waited for, what is not claimed is given back.
 func (p *partition) drain() {
 	p.draining = true
-	p.filling, p.fillingBytes = nil, 0
+	p.filling, p.fillingBytes, p.turnless = nil, 0, false
 	p.giveBack()
 }
 
@@ -505,10 +541,10 @@ func (p *partition) wake() (at time.Time, ok bool) {
 		}
 		earliest(due)
 	}
-	if p.origin == originUnasked && len(p.filling) > 0 {
+	if p.origin == originUnasked && (len(p.filling) > 0 || p.barred != nil) {
 		earliest(p.retryAt)
 	}
-	if p.origin == originTrusted && p.hand == nil && p.replay == nil && p.failed == nil && len(p.filling) > 0 {
+	if p.origin == originTrusted && p.hand == nil && p.replay == nil && p.failed == nil && len(p.filling) > 0 && !p.turnless {
 		earliest(p.fillingSince.Add(p.limits.age))
 	}
 	return at, ok

@@ -85,6 +85,7 @@ type member struct {
 	slot       *slot
 	generation int
 	fetched    int64 // next offset to fetch
+	lets       func() bool
 }
 
 func (w *world) join(l limits) *member {
@@ -111,6 +112,10 @@ sink:
 
 // fetch takes up to n records.
 func (m *member) fetch(n int) {
+	if m.slot.mayRewind() {
+		m.fetched = m.slot.sealed
+		m.slot.rewound()
+	}
 	var records []*kgo.Record
 	for _, r := range m.log {
 		if r.Offset >= m.fetched && len(records) < n {
@@ -162,7 +167,7 @@ func (m *member) write() error {
 	if err := m.step(); err != nil {
 		return err
 	}
-	_, err := m.worker.store(context.Background(), m.slot, m.slot.hand)
+	_, _, err := m.worker.store(context.Background(), m.slot, m.slot.hand)
 	if crash := m.step(); crash != nil {
 		return crash
 	}
@@ -174,6 +179,9 @@ func (m *member) write() error {
 func (m *member) run(fetch int) error {
 	for range 10_000 {
 		m.fetch(fetch)
+		if m.lets != nil && m.lets() {
+			m.slot.letGo()
+		}
 		if err := m.act(); err != nil {
 			return err
 		}
@@ -243,8 +251,14 @@ func TestRandomLives(t *testing.T) {
 		w := newWorld(t, rapid.Bool().Draw(t, "drops"))
 		w.append(rapid.IntRange(1, 40).Draw(t, "records"), rapid.Int64Range(0, 5).Draw(t, "start"))
 		w.sink.fail = func(b *Batch, stored bool) error {
-			if rapid.IntRange(0, 9).Draw(t, "fail") == 0 {
+			switch rapid.IntRange(0, 9).Draw(t, "fail") {
+			case 0:
 				return fmt.Errorf("trouble, stored=%t", stored)
+			case 1: // refused, with some of it stored
+				if !stored {
+					w.sink.putSome(b, rapid.IntRange(0, b.Block.Rows()).Draw(t, "some"))
+				}
+				return fmt.Errorf("refused: %w", ErrTooMuch)
 			}
 			return nil
 		}
@@ -252,6 +266,7 @@ func TestRandomLives(t *testing.T) {
 		for life := range rapid.IntRange(0, 5).Draw(t, "lives") {
 			w.steps, w.crashAt = 0, rapid.IntRange(1, 30).Draw(t, "crash")
 			m := w.join(testLimits(rapid.IntRange(1, 12).Draw(t, "rows")))
+			m.lets = func() bool { return rapid.IntRange(0, 9).Draw(t, "let go") == 0 }
 			if former != nil && rapid.Bool().Draw(t, "zombie") {
 				zombie(former)
 			}

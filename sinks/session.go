@@ -54,17 +54,29 @@ type session struct {
 
 	former []int32 // partitions of the assignment under way whose commit is of an earlier topic; of the client's callbacks alone
 
-	held atomic.Int64  // memory of all records
-	room chan struct{} // one token: held has gone down
+	pacer *pacer
+	order []*slot // scratch of inTurn
+	alone *slot   // a replay that is fetched past the memory limit, while all others wait
 
-	mu    sync.Mutex // guards owned
-	owned map[int32]*slot
+	held    atomic.Int64  // memory of all records
+	room    chan struct{} // one token: held has gone down, or the poller has something to do
+	needed  atomic.Bool   // a replay is fetched past the memory limit
+	rewinds atomic.Bool   // partitions wait for the poller to rewind them
+
+	mu       sync.Mutex // guards what follows
+	owned    map[int32]*slot
+	stopPoll context.CancelFunc // ends the poll in progress
 }
 
 // slot is an assigned partition: its decisions, and what of it runs elsewhere.
 type slot struct {
 	*partition
 	paused    bool
+	crowded   bool // it holds more than its share of the memory: fetching waits
+	state     State
+	since     time.Time // of state
+	trouble   error     // of the last write or question, nil when it went well
+	share     letterShare
 	cancel    context.CancelFunc // of the write in progress
 	fencedAt  time.Time
 	waiters   []chan struct{} // closed when the partition is drained
@@ -86,6 +98,7 @@ func newSession(w *Worker) *session {
 		settled: map[int32]int64{},
 		room:    make(chan struct{}, 1),
 		owned:   map[int32]*slot{},
+		pacer:   newPacer(w.partsPerSecond()),
 	}
 }
 
@@ -203,16 +216,14 @@ func (s *session) call(f func()) bool {
 	}
 }
 
-// advance does all that is due now.
+// advance does all that is due now: for partitions whose oldest record waits longest first, since the limit on parts may not reach all.
 func (s *session) advance(now time.Time) {
 	open, stopped := 0, 0
 	var held int64
 	pressed := s.held.Load() > s.w.cfg.MemoryBytesMax
-	for id, p := range s.parts {
-		s.advancePart(id, p, now, pressed)
-		if p.barred == nil { // what a barred partition fetched before it was paused must not keep the others from fetching
-			held += p.held()
-		}
+	for _, p := range s.inTurn() {
+		s.advancePart(p.base.Partition, p, now, pressed)
+		held += p.held()
 		if p.openClaim {
 			open++
 		}
@@ -221,17 +232,36 @@ func (s *session) advance(now time.Time) {
 		}
 	}
 	s.setHeld(held)
+	s.balance(held)
 	s.startCommit()
 	s.w.letters.tick(now)
 	s.w.metrics.openClaims.Set(float64(open))
 	s.w.metrics.stopped.Set(float64(stopped))
+	s.countStates()
+}
+
+// inTurn are the partitions, those whose oldest record waits longest first.
+func (s *session) inTurn() []*slot {
+	s.order = s.order[:0]
+	for _, p := range s.parts {
+		s.order = append(s.order, p)
+	}
+	if s.pacer.every > 0 {
+		slices.SortFunc(s.order, func(a, b *slot) int { return a.fillingSince.Compare(b.fillingSince) })
+	}
+	return s.order
 }
 
 func (s *session) advancePart(id int32, p *slot, now time.Time, pressed bool) {
 	end, ending := s.ends[id]
-	p.eager = pressed || p.failed != nil || ending && p.next >= end.end
+	p.eager = pressed && p.held() >= s.fairShare()/2 || p.failed != nil || ending && p.next >= end.end
 	for {
+		p.turn = s.pacer.ready(now)
+		hand := p.hand
 		a := p.step(now, s.writing < s.w.cfg.ParallelWritesMax)
+		if p.hand != nil && p.hand != hand && len(p.hand.records) > 0 {
+			s.pacer.seal(now)
+		}
 		if a.do == actNone {
 			break
 		}
@@ -247,6 +277,7 @@ func (s *session) advancePart(id int32, p *slot, now time.Time, pressed bool) {
 	}
 	s.pause(id, p)
 	s.w.setWaiting(partitionName(id), p.stopped())
+	p.note(now)
 	if p.drained() {
 		for _, waiter := range p.waiters {
 			close(waiter)
@@ -262,7 +293,7 @@ func partitionName(id int32) string { return fmt.Sprintf("partition %d", id) }
 
 // pause makes the client stop or resume fetching the partition.
 func (s *session) pause(id int32, p *slot) {
-	full := p.full()
+	full := p.full() || p.crowded
 	if full == p.paused {
 		return
 	}
@@ -279,10 +310,7 @@ func (s *session) setHeld(n int64) {
 	s.held.Store(n)
 	s.w.metrics.heldBytes.Set(float64(n))
 	if n <= s.w.cfg.MemoryBytesMax {
-		select {
-		case s.room <- struct{}{}:
-		default:
-		}
+		s.wakePoller()
 	}
 }
 
@@ -295,6 +323,9 @@ func (s *session) untilWake(now time.Time) time.Duration {
 		}
 		if p.fenced {
 			d = min(d, s.w.cfg.SessionTimeout)
+		}
+		if p.turnless {
+			d = min(d, s.pacer.next().Sub(now))
 		}
 	}
 	return max(d, time.Millisecond)
@@ -309,7 +340,7 @@ func (s *session) poll(ctx context.Context) {
 			return
 		}
 		room := (s.w.cfg.MemoryBytesMax - s.held.Load()) / recordSize
-		fetches := s.cl.PollRecords(ctx, int(min(max(room, pollRecordsMin), pollRecordsMax)))
+		fetches := s.pollOnce(ctx, int(min(max(room, pollRecordsMin), pollRecordsMax)))
 		if fetches.IsClientClosed() || ctx.Err() != nil {
 			s.cl.AllowRebalance()
 			return
@@ -317,11 +348,30 @@ func (s *session) poll(ctx context.Context) {
 		s.call(func() { s.took(fetches, time.Now()) })
 		recordSize = meanBytes(fetches, recordSize)
 		fetches.EachError(s.fetchError)
+		s.rewind()
 		s.cl.AllowRebalance()
-		if fetches.NumRecords() == 0 && len(fetches.Errors()) > 0 {
+		if fetches.NumRecords() == 0 && troubled(fetches) {
 			_ = sleep(ctx, s.w.cfg.BackoffMin) // errors come back at once
 		}
 	}
+}
+
+// pollOnce waits for records, or for a partition that has to be rewound.
+func (s *session) pollOnce(ctx context.Context, n int) kgo.Fetches {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.mu.Lock()
+	s.stopPoll = cancel
+	s.mu.Unlock()
+	if s.rewinds.Load() {
+		cancel()
+	}
+	return s.cl.PollRecords(ctx, n)
+}
+
+// troubled says that something other than the poll's own end came in place of records.
+func troubled(fetches kgo.Fetches) bool {
+	return slices.ContainsFunc(fetches.Errors(), func(e kgo.FetchError) bool { return !errors.Is(e.Err, context.Canceled) })
 }
 
 // meanBytes is the mean memory of the records, or what it was when there are none.
@@ -337,9 +387,9 @@ func meanBytes(fetches kgo.Fetches, before int64) int64 {
 	return max(bytes/n, 1)
 }
 
-// awaitRoom waits until the records held are within their limit.
+// awaitRoom waits until the records held are within their limit, or the poller is needed all the same.
 func (s *session) awaitRoom(ctx context.Context) bool {
-	for s.held.Load() > s.w.cfg.MemoryBytesMax {
+	for s.held.Load() > s.w.cfg.MemoryBytesMax && !s.needed.Load() && !s.rewinds.Load() {
 		select {
 		case <-s.room:
 		case <-ctx.Done():
@@ -433,6 +483,7 @@ func (s *session) assign(topic TopicID, c *kmsg.OffsetFetchResponseGroupTopicPar
 		p.origin = originUnasked
 	}
 	s.forget([]int32{c.Partition}, "assigned again")
+	p.note(time.Now())
 	s.parts[c.Partition] = p
 	s.mu.Lock()
 	s.owned[c.Partition] = p

@@ -23,7 +23,8 @@ type Sink interface {
 	Stored(ctx context.Context, c Claim) (Stored, error)
 	// Write stores the batch's block whole or not at all, and returns only when it is stored: nothing may still be queued. Written
 	// again under the same identity it changes nothing where the destination has DropsRepeats. Every error is the destination's
-	// trouble: the worker waits, reads back what is there and writes again, for ever. ErrSchemaChanged asks for a new block first.
+	// trouble: the worker waits, reads back what is there and writes again, for ever. ErrSchemaChanged asks for a new block first, SplitError
+	// for pieces; ErrTooMuch and ErrTooOften say what helps.
 	Write(ctx context.Context, b *Batch) error
 	// Close releases what the sink holds. No write is in progress.
 	Close() error
@@ -82,7 +83,22 @@ type Batch struct {
 	Identity string
 	// Repeat says that an earlier write of this claim may have succeeded or may still be running.
 	Repeat bool
+	// Parts is set by Write: how many pieces the destination made of it, each of which it has to merge.
+	Parts int
 }
+
+// SplitError is returned by Sink.Write when the destination refused the block, whole, since it takes its rows only in several pieces. Pieces are
+// the offsets of each, ascending, all rows of the block once; the same block is always split in the same way.
+type SplitError struct {
+	Pieces [][]int64
+	Err    error
+}
+
+func (e *SplitError) Error() string {
+	return fmt.Sprintf("to be written in %d pieces: %v", len(e.Pieces), e.Err)
+}
+
+func (e *SplitError) Unwrap() error { return e.Err }
 
 // ErrSchemaChanged is returned by Sink.Write when the destination's schema is no longer that of the block.
 var ErrSchemaChanged = errors.New("the destination's schema has changed")

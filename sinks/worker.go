@@ -48,7 +48,7 @@ type Config struct {
 	// BackoffMin and BackoffMax bound the wait before a failed write or commit is tried again; default 100 ms and 10 s.
 	BackoffMin, BackoffMax time.Duration
 
-	// OnLostOffsets decides when the group's position is no longer in the log; default LostStop.
+	// OnLostOffsets decides when the group's position is no longer in the log; default: what the pipeline says, or LostStop.
 	OnLostOffsets LostPolicy
 
 	// Once makes Run return when everything up to the topic's end is stored and committed. The end is taken when Run starts, or,
@@ -77,7 +77,6 @@ func (c Config) withDefaults() Config {
 	set(&c.ParallelWritesMax, 4)
 	set(&c.BackoffMin, 100*time.Millisecond)
 	set(&c.BackoffMax, 10*time.Second)
-	set(&c.OnLostOffsets, LostStop)
 	return c
 }
 
@@ -105,6 +104,7 @@ type Worker struct {
 	clientTrouble clientTrouble
 
 	destination atomic.Pointer[Destination]
+	session     atomic.Pointer[session] // the one at work, or the last
 	encoders    encoders
 
 	mu      sync.Mutex // guards what follows
@@ -126,6 +126,8 @@ func NewWorker(log *slog.Logger, reg prometheus.Registerer, p *pipelines.Pipelin
 		account: newAccount(p.Name, spec.Name),
 		waiting: map[string]error{"start": errors.New("not started yet")},
 	}
+	set(&w.cfg.OnLostOffsets, LostPolicy(spec.OnLost))
+	set(&w.cfg.OnLostOffsets, LostStop)
 	w.encoders.make = w.newEncoder
 	if _, err := spec.NewProcess(); err != nil {
 		return nil, err
@@ -166,7 +168,9 @@ func (w *Worker) run(ctx context.Context) error {
 		if err := w.awaitDestination(ctx); err != nil {
 			return err
 		}
-		err = newSession(w).run(ctx)
+		s := newSession(w)
+		w.session.Store(s)
+		err = s.run(ctx)
 		switch {
 		case err == nil, !errors.Is(err, errRejoin) && !errors.Is(err, errTopicGone):
 			return err
@@ -328,6 +332,14 @@ func (w *Worker) limits() limits {
 		backoffMin:    w.cfg.BackoffMin,
 		backoffMax:    w.cfg.BackoffMax,
 	}
+}
+
+// partsPerSecond is the destination's limit on parts, 0 for none.
+func (w *Worker) partsPerSecond() float64 {
+	if w.spec.ClickHouse == nil {
+		return 0
+	}
+	return w.spec.ClickHouse.PartsPerSecond
 }
 
 func (w *Worker) backoff(attempt int) time.Duration {

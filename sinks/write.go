@@ -23,22 +23,29 @@ func (s *session) startWrite(p *slot) {
 	s.writing++
 	s.writes.Go(func() {
 		started := time.Now()
-		t, err := s.w.store(ctx, p, b)
+		t, parts, err := s.w.store(ctx, p, b)
 		if err != nil {
 			err = fmt.Errorf("write offsets %d to %d: %w", b.claim.Lo, b.claim.Hi, err)
 		}
 		cancel()
 		s.w.metrics.writeSeconds.Observe(time.Since(started).Seconds())
 		if err == nil {
-			s.w.count(b, t, time.Now())
+			s.w.count(b, t, parts, time.Now())
+			p.share.add(&t)
 		}
-		s.call(func() { s.wrote(p, b, err, time.Now()) })
+		s.call(func() {
+			if err == nil && t.stored > 0 {
+				s.pacer.made(parts)
+			}
+			s.wrote(p, b, err, time.Now())
+		})
 	})
 }
 
 func (s *session) wrote(p *slot, b *batch, err error, now time.Time) {
 	s.writing--
 	p.cancel = nil
+	p.trouble = err
 	p.written(err, now)
 	if id := b.claim.Partition; s.parts[id] == p {
 		s.w.destinationSaid(id, err, now)
@@ -48,66 +55,120 @@ func (s *session) wrote(p *slot, b *batch, err error, now time.Time) {
 func writeOf(id int32) string { return "write of " + partitionName(id) }
 
 // store brings one batch to the destination: what is there already is left out, what cannot be stored goes to the dead-letter topic, and the
-// rest is written under the claim's identity.
-func (w *Worker) store(ctx context.Context, p *slot, b *batch) (tally, error) {
+// rest is written under the claim's identity. parts is how many pieces the destination made of it.
+func (w *Worker) store(ctx context.Context, p *slot, b *batch) (t tally, parts int, err error) {
 	present, err := w.present(ctx, p, b)
 	if err != nil {
-		return tally{}, fmt.Errorf("read back what is stored: %w", err)
+		return tally{}, 0, fmt.Errorf("read back what is stored: %w", err)
 	}
-	t, err := w.encodeAndWrite(ctx, b, present)
+	t, parts, err = w.encodeAndWrite(ctx, p, b, present)
 	if errors.Is(err, ErrSchemaChanged) {
 		changed := err
 		if _, err := w.check(ctx); err != nil {
-			return tally{}, errors.Join(err, changed)
+			return tally{}, 0, errors.Join(err, changed)
 		}
 		w.encoders.renew()
-		t, err = w.encodeAndWrite(ctx, b, present)
+		t, parts, err = w.encodeAndWrite(ctx, p, b, present)
 	}
-	return t, err
+	return t, parts, err
 }
 
-func (w *Worker) encodeAndWrite(ctx context.Context, b *batch, present []Range) (tally, error) {
+func (w *Worker) encodeAndWrite(ctx context.Context, p *slot, b *batch, present []Range) (t tally, parts int, err error) {
 	e, err := w.encoders.get()
 	if err != nil {
-		return tally{}, err
+		return tally{}, 0, err
 	}
 	defer func() {
 		if e != nil {
 			w.encoders.put(e)
 		}
 	}()
-	t := e.encode(b.records, present)
+	t = e.encode(b.records, present)
 	if t.misfits() && w.destination.Load().Alterable {
 		changed, err := w.check(ctx)
 		if err != nil {
-			return tally{}, err
+			return tally{}, 0, err
 		}
 		if changed {
 			w.encoders.put(e)
 			if e, err = w.encoders.get(); err != nil {
-				return tally{}, err
+				return tally{}, 0, err
 			}
 			t = e.encode(b.records, present)
 		}
 	}
+	if err := p.share.check(&t, w.pipe.Errors.DeadLetterShare); err != nil {
+		return tally{}, 0, err
+	}
 	if err := w.letters.send(ctx, b, t.letters); err != nil {
-		return tally{}, fmt.Errorf("write to the dead-letter topic: %w", err)
+		return tally{}, 0, fmt.Errorf("write to the dead-letter topic: %w", err)
 	}
-	if e.block.Rows() == 0 {
-		return t, nil
+	parts, err = w.write(ctx, e, b, present, t.stored)
+	return t, parts, err
+}
+
+// write sends the encoder's block, in pieces where the destination takes only pieces.
+func (w *Worker) write(ctx context.Context, e *encoder, b *batch, present []Range, rows int64) (parts int, err error) {
+	if rows == 0 {
+		return 0, nil
 	}
+	out := &Batch{Claim: b.claim, Block: e.block, Identity: identity(b, present), Repeat: b.repeat}
+	err = w.send(ctx, out)
+	var split *SplitError
+	if errors.As(err, &split) {
+		return w.writePieces(ctx, e, b, split)
+	}
+	return out.Parts, err
+}
+
+// writePieces sends the rows in the pieces that the destination named. A piece is known by its offsets, so a repetition that finds some of the pieces stored
+// sends the others as they were.
+func (w *Worker) writePieces(ctx context.Context, e *encoder, b *batch, split *SplitError) (parts int, err error) {
+	for _, offsets := range split.Pieces {
+		t := e.encode(b.records, absentFrom(b.claim, offsets))
+		if t.stored != int64(len(offsets)) {
+			return parts, fmt.Errorf("a piece of %d rows was encoded as %d", len(offsets), t.stored)
+		}
+		out := &Batch{Claim: b.claim, Block: e.block, Identity: offsetsIdentity(b.claim, offsets), Repeat: b.repeat}
+		if err := w.send(ctx, out); err != nil {
+			if errors.As(err, new(*SplitError)) {
+				err = fmt.Errorf("a piece was to be split again: %v", err)
+			}
+			return parts, err
+		}
+		parts += out.Parts
+	}
+	return parts, nil
+}
+
+// send writes unless the claim's deadline has passed.
+func (w *Worker) send(ctx context.Context, out *Batch) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		return tally{}, errLate
+		return errLate
 	}
-	err = w.sink.Write(ctx, &Batch{Claim: b.claim, Block: e.block, Identity: identity(b, present), Repeat: b.repeat})
-	return t, err
+	return w.sink.Write(ctx, out)
+}
+
+// absentFrom are the ranges of the claim between the offsets, which ascend.
+func absentFrom(c Claim, offsets []int64) (out []Range) {
+	next := c.Lo
+	for _, o := range offsets {
+		if o > next {
+			out = append(out, Range{next, o - 1})
+		}
+		next = o + 1
+	}
+	if next <= c.Hi {
+		out = append(out, Range{next, c.Hi})
+	}
+	return out
 }
 
 // present reads back which offsets of the batch are stored already, where that can be: at or below the largest offset that was at the destination when the
 // worker got the partition (an open claim, a reset group, an expired commit), and before each repetition, for the destination may no longer remember the
 // first write, or never have.
 func (w *Worker) present(ctx context.Context, p *slot, b *batch) ([]Range, error) {
-	if p.verifySet && b.claim.Lo > p.verifyTo && !b.repeat {
+	if p.verifySet && b.claim.Lo > max(p.verifyTo, b.doubtTo) && !b.repeat {
 		return nil, nil
 	}
 	stored, err := w.sink.Stored(ctx, b.claim)
@@ -129,23 +190,34 @@ func identity(b *batch, present []Range) string {
 	if len(present) == 0 {
 		return b.claim.Identity()
 	}
-	h := fnv.New64a()
-	var buf []byte
+	var offsets []int64
 	for _, r := range b.records {
 		if !holds(present, r.Offset) {
-			buf = strconv.AppendInt(buf[:0], r.Offset, 10)
-			h.Write(append(buf, ','))
+			offsets = append(offsets, r.Offset)
 		}
 	}
-	return fmt.Sprintf("%s/absent-%016x", b.claim.Identity(), h.Sum64())
+	return offsetsIdentity(b.claim, offsets)
+}
+
+// offsetsIdentity names a part of a claim by its offsets.
+func offsetsIdentity(c Claim, offsets []int64) string {
+	h := fnv.New64a()
+	var buf []byte
+	for _, o := range offsets {
+		buf = strconv.AppendInt(buf[:0], o, 10)
+		h.Write(append(buf, ','))
+	}
+	return fmt.Sprintf("%s/absent-%016x", c.Identity(), h.Sum64())
 }
 
 // count puts a stored batch into account and metrics.
-func (w *Worker) count(b *batch, t tally, now time.Time) {
+func (w *Worker) count(b *batch, t tally, parts int, now time.Time) {
 	w.mu.Lock()
 	w.account.add(t)
 	w.mu.Unlock()
 	w.metrics.rows.Add(float64(t.stored))
+	w.metrics.parts.Add(float64(parts))
+	w.metrics.batchRows.Observe(float64(t.consumed))
 	for stage, n := range t.dropped {
 		w.metrics.dropped.WithLabelValues(stage).Add(float64(n))
 	}
