@@ -113,6 +113,7 @@ func (s *session) run(ctx context.Context) error {
 	var helpers sync.WaitGroup
 	helpers.Go(func() { s.poll(pollCtx) })
 	helpers.Go(func() { s.watchTopic(pollCtx) })
+	helpers.Go(func() { s.w.watchSchema(pollCtx) })
 	if s.w.cfg.Once {
 		helpers.Go(func() { s.watchEnds(pollCtx) })
 	}

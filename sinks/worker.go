@@ -51,6 +51,9 @@ type Config struct {
 	// OnLostOffsets decides when the group's position is no longer in the log; default: what the pipeline says, or LostStop.
 	OnLostOffsets LostPolicy
 
+	// SchemaInterval is how often the destination's schema is looked at while nothing goes wrong; default 15 s.
+	SchemaInterval time.Duration
+
 	// Once makes Run return when everything up to the topic's end is stored and committed. The end is taken when Run starts, or,
 	// where ProducerDone is given, after ProducerDone is closed.
 	Once         bool
@@ -75,6 +78,7 @@ func (c Config) withDefaults() Config {
 	set(&c.MemoryBytesMax, 128<<20)
 	set(&c.FetchBytesMax, 8<<20)
 	set(&c.ParallelWritesMax, 4)
+	set(&c.SchemaInterval, schemaWatchInterval)
 	set(&c.BackoffMin, 100*time.Millisecond)
 	set(&c.BackoffMax, 10*time.Second)
 	return c
@@ -225,6 +229,18 @@ func (w *Worker) check(ctx context.Context) (changed bool, err error) {
 	w.log.Info("destination is ready", "server", d.Server, "schema", d.Schema, "guarantee", d.Guarantee)
 	w.encoders.renew()
 	return true, nil
+}
+
+// schemaWatchInterval is how often the worker looks whether the destination's schema has changed: a write notices that a column has gone or has another type, but
+// not that one has come.
+const schemaWatchInterval = 15 * time.Second
+
+func (w *Worker) watchSchema(ctx context.Context) {
+	for sleep(ctx, w.cfg.SchemaInterval) == nil {
+		if w.destination.Load().Alterable {
+			_, _ = w.check(ctx) // Ready says what it found
+		}
+	}
 }
 
 // awaitTopic waits until the topic exists. exists is false when it never will: a Once worker whose producer is done.

@@ -19,6 +19,8 @@ type block struct {
 	input   proto.Input
 	rows    int
 	topic   []byte // of the last row: mostly that of the next
+	misfit  pipelines.Misfit
+	marks   []string // columns of the row in progress that hold something else than the record said
 
 	mu      sync.Mutex // guards what follows, of the INSERT in progress
 	changed error      // the table is no longer what the block was made for
@@ -51,8 +53,13 @@ func (b *block) begin(abort func()) (end func() error) {
 // field is a written column and where its values come from.
 type field struct {
 	name string
-	from int // index in the mapping; below 0: one of the row's own, see below
+	from int    // index in the mapping; below 0: one of the row's own, see below
+	key  string // not "": the column holds this field of each of the value's objects
 	column
+
+	scalar   chType // without Nullable and LowCardinality
+	nullable bool
+	isTime   bool
 }
 
 // Where the columns that no mapping fills come from.
@@ -62,6 +69,7 @@ const (
 	fromOffset
 	fromTime
 	fromTopicID
+	fromMarks
 )
 
 func newBlock(spec *pipelines.SinkSpec, t *table) (*block, error) {
@@ -69,18 +77,23 @@ func newBlock(spec *pipelines.SinkSpec, t *table) (*block, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &block{table: t, mapping: mapping}
+	b := &block{table: t, mapping: mapping, misfit: spec.ClickHouse.Misfit}
 	names := make([]string, 0, len(t.written))
 	for _, w := range t.written {
 		c, err := newColumn(w.typ)
 		if err != nil {
 			return nil, err
 		}
-		b.fields = append(b.fields, field{w.name, w.from, c})
+		f := field{name: w.name, from: w.from, key: w.key, column: c}
+		if f.scalar, f.nullable, err = scalarOf(w.typ); err != nil {
+			return nil, err
+		}
+		f.isTime = !f.nullable && strings.HasPrefix(f.scalar.name, "Date")
+		b.fields = append(b.fields, f)
 		b.input = append(b.input, proto.InputColumn{Name: w.name, Data: wire{c, w.typ, b.cut}})
 		names = append(names, quoteName(w.name))
 	}
-	b.insert = "INSERT INTO " + t.name() + " (" + strings.Join(names, ", ") + ") VALUES"
+	b.insert = "INSERT INTO " + t.name() + " (" + strings.Join(names, ", ") + ")"
 	return b, nil
 }
 
@@ -102,6 +115,7 @@ func (b *block) Reset() {
 
 // Append adds the event as a row, or none of it.
 func (b *block) Append(e *pipelines.Event) error {
+	b.marks = b.marks[:0]
 	for i := range b.fields {
 		if err := b.add(&b.fields[i], e); err != nil {
 			for j := range i + 1 {
@@ -152,10 +166,45 @@ func (b *block) add(f *field, e *pipelines.Event) error {
 		return nil
 	case fromTime:
 		v = pipelines.Time(e.Meta.Time)
+	case fromMarks:
+		return f.column.add(listOf(b.marks))
 	default:
 		if err := b.mapping.Eval(e, f.from, &v); err != nil {
 			return err
 		}
+		if f.key != "" {
+			v = pluck(v, f.key)
+		}
 	}
-	return f.column.add(v)
+	err := f.column.add(v)
+	if err != nil && b.misfit != (pipelines.Misfit{}) && f.from >= 0 {
+		return b.mend(f, v, err, e)
+	}
+	return err
+}
+
+// listOf is a list of texts.
+func listOf(texts []string) pipelines.Value {
+	list := make([]any, len(texts))
+	for i, text := range texts {
+		list[i] = text
+	}
+	return nested(list)
+}
+
+// scalarOf is a column's type without what is around it.
+func scalarOf(typ string) (t chType, nullable bool, err error) {
+	for {
+		if t, err = parseType(typ); err != nil {
+			return t, false, err
+		}
+		switch t.name {
+		case "Nullable":
+			nullable = true
+		case "LowCardinality":
+		default:
+			return t, nullable, nil
+		}
+		typ = t.only()
+	}
 }

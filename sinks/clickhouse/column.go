@@ -35,6 +35,7 @@ type column interface {
 type leaf struct {
 	name   string
 	put    putter
+	zero   []byte // what stands for nothing; nil where nothing does
 	data   []byte
 	n      int
 	mark   int // length of data at the last done
@@ -257,7 +258,15 @@ func newColumn(typ string) (column, error) {
 		return &array{of: of}, err
 	case "Map":
 		return newMap(t)
+	case "Tuple":
+		return newTuple(t)
+	case "Nested":
+		of, err := newTuple(t)
+		return &array{of: of}, err
 	default:
+		if other, ok := sameAs[t.name]; ok {
+			return newColumn(other)
+		}
 		return newLeaf(t)
 	}
 }

@@ -5,107 +5,106 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/ClickHouse/ch-go"
-	"github.com/ClickHouse/ch-go/proto"
-
-	"github.com/sluice-io/sluice/internal/connect"
-	"github.com/sluice-io/sluice/pipelines"
-	"github.com/sluice-io/sluice/sinks"
 )
 
-// dialTimeout bounds making a connection, greeting included.
-const dialTimeout = 5 * time.Second
-
-// idleConnectionsMax is how many connections are kept between writes.
+// idleConnectionsMax is how many connections to a server are kept between writes.
 const idleConnectionsMax = 8
 
-// dialer makes connections to one of the addresses.
-type dialer func(ctx context.Context, addr string) (*ch.Client, error)
+// serverPenalty is how long a server that failed is asked last.
+const serverPenalty = 10 * time.Second
 
-func newDialer(spec *pipelines.ClickHouse) (dialer, error) {
-	password, err := spec.Password.Reveal()
+// servers are the addresses of the sink. Where the table may be written through any of them (see table.anyServer), each partition of the topic has one that it
+// prefers, and goes to the next while that fails. Otherwise there is only one. Guarded by Sink.mu.
+type servers struct {
+	free   map[string][]transport
+	failed map[string]time.Time // when a server failed last
+}
+
+// order is the addresses in the order in which a partition tries them.
+func (s *Sink) order(partition int32, now time.Time) []string {
+	addrs := s.spec.ClickHouse.Addr
+	n := len(addrs)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var good, bad []string
+	for i := range n {
+		addr := addrs[(int(partition)+i)%n]
+		if at, ok := s.servers.failed[addr]; ok && now.Sub(at) < serverPenalty {
+			bad = append(bad, addr)
+		} else {
+			good = append(good, addr)
+		}
+	}
+	return append(good, bad...)
+}
+
+// conn takes an idle connection or makes one, to the first server that can be reached.
+func (s *Sink) conn(ctx context.Context, partition int32) (conn transport, addr string, err error) {
+	var errs []error
+	for _, addr := range s.order(partition, time.Now()) {
+		if conn := s.idle(addr); conn != nil {
+			return conn, addr, nil
+		}
+		conn, err := s.dial(ctx, addr)
+		if err == nil {
+			return conn, addr, nil
+		}
+		s.fail(addr)
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, "", errors.Join(errs...)
+}
+
+func (s *Sink) idle(addr string) transport {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for free := s.servers.free[addr]; len(free) > 0; free = s.servers.free[addr] {
+		conn := free[len(free)-1]
+		s.servers.free[addr] = free[:len(free)-1]
+		if conn.usable() {
+			return conn
+		}
+	}
+	return nil
+}
+
+// fail has a server asked last for a while, if there is another.
+func (s *Sink) fail(addr string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.servers.failed[addr] = time.Now()
+}
+
+// release gives a connection back whose last request went well.
+func (s *Sink) release(conn transport, addr string) {
+	s.mu.Lock()
+	delete(s.servers.failed, addr)
+	if len(s.servers.free[addr]) < idleConnectionsMax && conn.usable() {
+		s.servers.free[addr] = append(s.servers.free[addr], conn)
+		conn = nil
+	}
+	s.mu.Unlock()
+	if conn != nil {
+		conn.close()
+	}
+}
+
+// with runs a request on a connection for the partition; one that failed is not used again.
+func (s *Sink) with(ctx context.Context, partition int32, request func(transport) error) error {
+	conn, addr, err := s.conn(ctx, partition)
 	if err != nil {
-		return nil, fmt.Errorf("clickhouse password: %w", err)
+		return err
 	}
-	options := ch.Options{
-		Database:         "system", // tables are named in full, and the sink's database may not be there yet
-		User:             spec.Username,
-		Password:         password,
-		ClientName:       "sluice",
-		Compression:      ch.CompressionLZ4,
-		DialTimeout:      dialTimeout,
-		HandshakeTimeout: dialTimeout,
-		ReadTimeout:      ch.NoTimeout, // the context's deadline holds
-	}
-	if spec.TLS != nil {
-		if options.TLS, err = connect.TLS(spec.TLS); err != nil {
-			return nil, err
+	if err := request(conn); err != nil {
+		conn.close()
+		if _, answered := serverErrorOf(err); !answered || ctx.Err() != nil {
+			s.fail(addr)
 		}
+		return fmt.Errorf("%s: %w", addr, err)
 	}
-	return func(ctx context.Context, addr string) (*ch.Client, error) {
-		o := options
-		o.Address = addr
-		client, err := ch.Dial(ctx, o)
-		if err != nil {
-			return nil, fmt.Errorf("connect to %s: %w", addr, explainConnect(err, spec))
-		}
-		return client, nil
-	}, nil
-}
-
-// client takes an idle connection or makes one.
-func (s *Sink) client(ctx context.Context, server string) (*ch.Client, error) {
-	s.mu.Lock()
-	for n := len(s.free); n > 0; n = len(s.free) {
-		client := s.free[n-1]
-		s.free = s.free[:n-1]
-		if !client.IsClosed() {
-			s.mu.Unlock()
-			return client, nil
-		}
-	}
-	s.mu.Unlock()
-	return s.dial(ctx, server)
-}
-
-func (s *Sink) release(client *ch.Client) {
-	s.mu.Lock()
-	if len(s.free) < idleConnectionsMax {
-		s.free = append(s.free, client)
-		client = nil
-	}
-	s.mu.Unlock()
-	if client != nil {
-		client.Close()
-	}
-}
-
-// explainConnect says what an error of the greeting means for the operator.
-func explainConnect(err error, spec *pipelines.ClickHouse) error {
-	var exception *ch.Exception
-	if !errors.As(err, &exception) {
-		return err
-	}
-	switch exception.Code {
-	case proto.ErrAuthenticationFailed, proto.ErrUnknownUser, proto.ErrWrongPassword, proto.ErrRequiredPassword:
-		return fmt.Errorf("the server refuses user %q with this password: check username and password of the sink: %w", spec.Username, err)
-	default:
-		return err
-	}
-}
-
-// explain marks errors that a newer look at the table explains better, and shortens what the server says.
-func explain(err error) error {
-	var exception *ch.Exception
-	if !errors.As(err, &exception) {
-		return err
-	}
-	switch exception.Code {
-	case proto.ErrNoSuchColumnInTable, proto.ErrNotFoundColumnInBlock, proto.ErrUnknownIdentifier, proto.ErrTypeMismatch,
-		proto.ErrUnknownTable, proto.ErrUnknownDatabase, proto.ErrThereIsNoColumn, proto.ErrCannotConvertType, proto.ErrIllegalColumn:
-		return errors.Join(sinks.ErrSchemaChanged, err)
-	default:
-		return err
-	}
+	s.release(conn, addr)
+	return nil
 }

@@ -1,4 +1,4 @@
-// Package clickhouse stores rows in a ClickHouse table, over the native protocol.
+// Package clickhouse stores rows in a ClickHouse table, over the native protocol or HTTP.
 //
 // # Exactly once
 //

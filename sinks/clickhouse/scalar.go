@@ -32,7 +32,17 @@ func newLeaf(t chType) (*leaf, error) {
 	if t.name == "JSON" { // sent as text, which the server parses
 		name = "String"
 	}
-	return &leaf{name: name, put: put}, nil
+	c := &leaf{name: name, put: put}
+	if !strings.HasPrefix(t.name, "Enum") && t.name != "JSON" { // an Enum need not have a name for 0
+		c.zero = make([]byte, zeroBytes(t))
+	}
+	return c, nil
+}
+
+// intBits are the integer types and their sizes.
+var intBits = map[string]int{
+	"Int8": 8, "Int16": 16, "Int32": 32, "Int64": 64, "Int128": 128, "Int256": 256,
+	"UInt8": 8, "UInt16": 16, "UInt32": 32, "UInt64": 64, "UInt128": 128, "UInt256": 256,
 }
 
 func putterOf(t chType) (putter, error) {
@@ -51,6 +61,8 @@ func putterOf(t chType) (putter, error) {
 		return enum(values, t.name == "Enum8"), err
 	case "Decimal":
 		return decimalOf(t)
+	case "Int128", "Int256", "UInt128", "UInt256":
+		return bigInteger(intBits[t.name], t.name[0] == 'I'), nil
 	default:
 		return nil, fmt.Errorf("type %s cannot be written yet: map to a column of another type, or leave the column out", t)
 	}
@@ -74,8 +86,10 @@ func zeroBytes(t chType) int {
 		return 2
 	case "Int32", "UInt32", "Float32", "Date32", "DateTime", "IPv4":
 		return 4
-	case "UUID", "IPv6":
+	case "UUID", "IPv6", "Int128", "UInt128":
 		return 16
+	case "Int256", "UInt256":
+		return 32
 	case "FixedString":
 		n, _ := t.lengthArg(0, fixedStringMax)
 		return n
@@ -396,6 +410,29 @@ func decimal(precision, scale int) putter {
 			return dst, fmt.Errorf("%s does not fit in %s: %w", v.AppendText(nil), what, pipelines.ErrRange)
 		}
 		return appendBig(dst, n, size), nil
+	}
+}
+
+// bigInteger takes whole numbers beyond 64 bits, written out where they came as text.
+func bigInteger(bits int, signed bool) putter {
+	lo, hi := new(big.Int), new(big.Int).Lsh(big.NewInt(1), uint(bits))
+	if signed {
+		hi.Rsh(hi, 1)
+		lo.Neg(hi)
+	}
+	return func(dst []byte, v pipelines.Value) ([]byte, error) {
+		digits, err := decimalDigits(v, 0)
+		if err != nil {
+			return dst, fmt.Errorf("%s as an integer: %w", v.AppendText(nil), err)
+		}
+		n, ok := new(big.Int).SetString(digits, 10)
+		if !ok {
+			return dst, fmt.Errorf("%s as an integer: %w", v.AppendText(nil), pipelines.ErrType)
+		}
+		if n.Cmp(lo) < 0 || n.Cmp(hi) >= 0 {
+			return dst, fmt.Errorf("%s does not fit in %d bits: %w", digits, bits, pipelines.ErrRange)
+		}
+		return appendBig(dst, n, bits/8), nil
 	}
 }
 

@@ -7,13 +7,13 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/ClickHouse/ch-go"
-	"github.com/ClickHouse/ch-go/proto"
 
 	"github.com/sluice-io/sluice/pipelines"
 	"github.com/sluice-io/sluice/sinks"
@@ -25,7 +25,8 @@ const (
 	columnTopicID   = "_topic_id" // optional
 	columnPartition = "_partition"
 	columnOffset    = "_offset"
-	columnTime      = "_time"
+	columnTime      = "_time"  // optional
+	columnMarks     = "_marks" // optional: the columns that hold something else than the record said
 )
 
 // Sink is a ClickHouse table as destination. Safe for concurrent use.
@@ -34,9 +35,9 @@ type Sink struct {
 	spec *pipelines.SinkSpec
 	dial dialer
 
-	mu    sync.Mutex // guards what follows
-	table *table     // nil until Check succeeded; never changed in place
-	free  []*ch.Client
+	mu      sync.Mutex // guards what follows
+	table   *table     // nil until Check succeeded; never changed in place
+	servers servers
 }
 
 // New makes the sink of spec.ClickHouse. The server is not asked before Check.
@@ -50,7 +51,7 @@ func New(log *slog.Logger, spec *pipelines.SinkSpec) (*Sink, error) {
 		}
 	}
 	dial, err := newDialer(spec.ClickHouse)
-	return &Sink{log: log, spec: spec, dial: dial}, err
+	return &Sink{log: log, spec: spec, dial: dial, servers: servers{free: map[string][]transport{}, failed: map[string]time.Time{}}}, err
 }
 
 // Check asks the first server that answers for the table, and compares its columns with the mapping.
@@ -123,27 +124,19 @@ func (s *Sink) Write(ctx context.Context, b *sinks.Batch) error {
 	if err := rows.fillTopicID(b.Claim.TopicID); err != nil {
 		return err
 	}
-	client, err := s.client(ctx, t.server)
-	if err != nil {
+	err = s.with(ctx, b.Claim.Partition, func(conn transport) error {
+		parts, err := conn.insert(ctx, rows, b.Identity, s.insertSettings(ctx, b.Identity))
+		b.Parts = parts
 		return err
-	}
-	end := rows.begin(func() { client.Close() })
-	err = client.Do(ctx, ch.Query{
-		Body:     rows.insert,
-		QueryID:  queryID(b.Identity),
-		Input:    rows.input,
-		Settings: insertSettings(ctx, b.Identity),
 	})
-	if changed := end(); changed != nil {
-		client.Close()
-		return changed
+	if tooManyPartitions(err) {
+		refused := err
+		err = s.with(ctx, b.Claim.Partition, func(conn transport) error { return s.split(ctx, conn, rows, refused) })
+		if split := (*sinks.SplitError)(nil); errors.As(err, &split) {
+			return split
+		}
 	}
-	if err != nil {
-		client.Close()
-		return explain(err)
-	}
-	s.release(client)
-	return nil
+	return explain(err)
 }
 
 // queryID is the same for every write under an identity, so that the server refuses a second while the first still runs.
@@ -151,7 +144,7 @@ func queryID(identity string) string { return "sluice:" + identity }
 
 // settings of one INSERT. The profile of the user may say otherwise, so all that bears on the guarantee is said each time. Servers pass over
 // those they do not know.
-func insertSettings(ctx context.Context, identity string) []ch.Setting {
+func (s *Sink) insertSettings(ctx context.Context, identity string) []ch.Setting {
 	settings := []ch.Setting{
 		{Key: "insert_deduplication_token", Value: identity, Important: true},
 		{Key: "insert_deduplicate", Value: "1"},
@@ -164,6 +157,9 @@ func insertSettings(ctx context.Context, identity string) []ch.Setting {
 		{Key: "max_insert_block_size", Value: blockRowsMax},
 		{Key: "min_insert_block_size_rows", Value: blockRowsMax},
 		{Key: "min_insert_block_size_bytes", Value: "0"},
+	}
+	if quorum := s.spec.ClickHouse.Quorum; quorum > 0 {
+		settings = append(settings, ch.Setting{Key: "insert_quorum", Value: strconv.Itoa(quorum)}, ch.Setting{Key: "insert_quorum_parallel", Value: "0"})
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		left := max(int(time.Until(deadline).Seconds()), 1)
@@ -178,26 +174,33 @@ func insertSettings(ctx context.Context, identity string) []ch.Setting {
 const blockRowsMax = "16000000"
 
 // Stored reads back which of the claim's rows the table holds.
-func (s *Sink) Stored(ctx context.Context, c sinks.Claim) (sinks.Stored, error) {
-	stored := sinks.Stored{Max: -1, MaxUnknown: -1}
+func (s *Sink) Stored(ctx context.Context, c sinks.Claim) (stored sinks.Stored, err error) {
 	t, err := s.current()
 	if err != nil {
-		return stored, err
+		return sinks.Stored{Max: -1, MaxUnknown: -1}, err
 	}
-	client, err := s.client(ctx, t.server)
-	if err != nil {
-		return stored, err
-	}
-	stored, err = readStored(ctx, client, t, c)
-	if err != nil {
-		client.Close()
-		return stored, explain(err)
-	}
-	s.release(client)
-	return stored, nil
+	err = s.with(ctx, c.Partition, func(conn transport) (err error) {
+		if err := s.catchUp(ctx, conn, t); err != nil {
+			return err
+		}
+		stored, err = readStored(ctx, conn, t, c)
+		return err
+	})
+	return stored, explain(err)
 }
 
-func readStored(ctx context.Context, client *ch.Client, t *table, c sinks.Claim) (sinks.Stored, error) {
+// catchUp has a replica fetch what the others have before it is asked what is stored: the batch in question may have gone to another.
+func (s *Sink) catchUp(ctx context.Context, conn transport, t *table) error {
+	if len(s.spec.ClickHouse.Addr) < 2 || !t.replicated() {
+		return nil
+	}
+	if _, err := conn.query(ctx, "SYSTEM SYNC REPLICA "+t.name(), 0, nil); err != nil {
+		return fmt.Errorf("have the replica catch up: %w", err)
+	}
+	return nil
+}
+
+func readStored(ctx context.Context, conn transport, t *table, c sinks.Claim) (sinks.Stored, error) {
 	stored := sinks.Stored{Max: -1, MaxUnknown: -1, Mend: t.mendUnknown(c)}
 	where := fmt.Sprintf(" FROM %s WHERE %s = %s AND %s = %d", t.name(),
 		quoteName(columnTopic), quoteString(c.Topic), quoteName(columnPartition), c.Partition)
@@ -206,36 +209,38 @@ func readStored(ctx context.Context, client *ch.Client, t *table, c sinks.Claim)
 		unknown = topicIDText + " IN ('', " + quoteString(sinks.TopicID{}.String()) + ")"
 		where += " AND (" + unknown + " OR " + topicIDText + " = " + quoteString(c.TopicID.String()) + ")"
 	}
-	var biggest, biggestUnknown proto.ColInt64
-	err := client.Do(ctx, ch.Query{
-		Body: fmt.Sprintf("SELECT if(count() = 0, -1, toInt64(max(%[1]s))) AS a, if(countIf(%[2]s) = 0, -1, toInt64(maxIf(%[1]s, %[2]s))) AS b%[3]s",
-			quoteName(columnOffset), unknown, where),
-		Result:   proto.Results{{Name: "a", Data: &biggest}, {Name: "b", Data: &biggestUnknown}},
-		Settings: readSettings,
-	})
+	rows, err := conn.query(ctx, fmt.Sprintf("SELECT toString(if(count() = 0, -1, toInt64(max(%[1]s)))) AS a, toString(if(countIf(%[2]s) = 0, -1, toInt64(maxIf(%[1]s, %[2]s)))) AS b%[3]s",
+		quoteName(columnOffset), unknown, where), 2, readSettings)
 	if err != nil {
 		return stored, err
 	}
-	if len(biggest) > 0 {
-		stored.Max, stored.MaxUnknown = biggest[0], biggestUnknown[0]
+	if len(rows) > 0 {
+		biggest, err := strconv.ParseInt(rows[0][0], 10, 64)
+		biggestUnknown, err2 := strconv.ParseInt(rows[0][1], 10, 64)
+		if err := errors.Join(err, err2); err != nil {
+			return stored, fmt.Errorf("read the largest offset: %w", err)
+		}
+		stored.Max, stored.MaxUnknown = biggest, biggestUnknown
 	}
 	if stored.Max < c.Lo {
 		return stored, nil
 	}
-	var offsets proto.ColInt64
-	err = client.Do(ctx, ch.Query{
-		Body: fmt.Sprintf("SELECT DISTINCT toInt64(%s) AS o%s AND %s BETWEEN %d AND %d ORDER BY o",
-			quoteName(columnOffset), where, quoteName(columnOffset), c.Lo, c.Hi),
-		Result: proto.Results{{Name: "o", Data: &offsets}},
-		OnResult: func(context.Context, proto.Block) error {
-			for _, o := range offsets {
-				stored.Present = appendOffset(stored.Present, o)
-			}
-			return nil
-		},
-		Settings: readSettings,
-	})
-	return stored, err
+	rows, err = conn.query(ctx, fmt.Sprintf("SELECT toString(o) FROM (SELECT DISTINCT toInt64(%s) AS o%s AND %s BETWEEN %d AND %d ORDER BY o)",
+		quoteName(columnOffset), where, quoteName(columnOffset), c.Lo, c.Hi), 1, readSettings)
+	if err != nil {
+		return stored, err
+	}
+	offsets := make([]int64, len(rows))
+	for i, row := range rows {
+		if offsets[i], err = strconv.ParseInt(row[0], 10, 64); err != nil {
+			return stored, fmt.Errorf("read an offset: %w", err)
+		}
+	}
+	slices.Sort(offsets)
+	for _, o := range offsets {
+		stored.Present = appendOffset(stored.Present, o)
+	}
+	return stored, nil
 }
 
 // topicIDText is the column's content as sinks.TopicID has it, whether it is text or a UUID.
@@ -261,12 +266,13 @@ func appendOffset(ranges []sinks.Range, o int64) []sinks.Range {
 func (s *Sink) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var errs []error
-	for _, client := range s.free {
-		errs = append(errs, client.Close())
+	for _, free := range s.servers.free {
+		for _, conn := range free {
+			conn.close()
+		}
 	}
-	s.free = nil
-	return errors.Join(errs...)
+	clear(s.servers.free)
+	return nil
 }
 
 func quoteName(name string) string {
@@ -283,6 +289,12 @@ func (t *table) hash() string {
 	h.Write([]byte(t.mapping))
 	for _, c := range t.written {
 		fmt.Fprintf(h, "/%s:%s", c.name, c.typ)
+		if c.key != "" {
+			fmt.Fprintf(h, "=%s", c.key)
+		}
+	}
+	if t.misfit != (pipelines.Misfit{}) {
+		fmt.Fprintf(h, "/%+v", t.misfit)
 	}
 	return fmt.Sprintf("%016x", h.Sum64())
 }

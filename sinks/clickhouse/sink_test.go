@@ -36,15 +36,26 @@ var tableNo atomic.Int64
 // newRig makes the table with the columns ddl beside its own, and checks the sink. columns is YAML under `columns:`; "" is the default mapping.
 func newRig(t *testing.T, server *testenv.ClickHouseServer, ddl, engine, columns string) *rig {
 	t.Helper()
+	return newRigOver(t, server, pipelines.ProtocolNative, ddl, engine, columns)
+}
+
+func newRigOver(t *testing.T, server *testenv.ClickHouseServer, protocol pipelines.Protocol, ddl, engine, columns string) *rig {
+	t.Helper()
 	r := &rig{T: t, server: server, table: fmt.Sprintf("t%d", tableNo.Add(1))}
 	if ddl != "" {
 		ddl += ", "
 	}
 	server.Query(t, "CREATE TABLE "+r.table+" ("+ddl+ownDDL+") ENGINE = "+engine)
 	r.pipe = pipeline(t, server.Addr, r.table, columns)
+	if spec := r.pipe.Sinks[0].ClickHouse; protocol == pipelines.ProtocolHTTP {
+		spec.Addr, spec.Protocol = []string{server.HTTPAddr}, protocol
+	}
 	r.restart()
 	return r
 }
+
+// protocols are the ways to a server, each with another compression.
+var protocols = []pipelines.Protocol{pipelines.ProtocolNative, pipelines.ProtocolHTTP}
 
 const window = "MergeTree ORDER BY _offset SETTINGS non_replicated_deduplication_window = 100"
 
@@ -161,36 +172,53 @@ func TestTypes(t *testing.T) {
 		{"Array(Array(String))", map[string]string{`[["a"],[]]`: "[['a'],[]]"}, nil},
 		{"Map(String, Int64)", map[string]string{`{"b":2,"a":1}`: "{'a':1,'b':2}", "{}": "{}"}, []string{`{"a":"x"}`, "[]"}},
 		{"JSON", map[string]string{`{"a":{"b":1}}`: `{"a":{"b":1}}`}, []string{"1"}},
+		{"Int128", map[string]string{`"-170141183460469231731687303715884105728"`: "-170141183460469231731687303715884105728", "5": "5"}, []string{`"170141183460469231731687303715884105728"`, "1.5", "null"}},
+		{"UInt256", map[string]string{`"115792089237316195423570985008687907853269984665640564039457584007913129639935"`: "115792089237316195423570985008687907853269984665640564039457584007913129639935"}, []string{"-1", `"x"`}},
+		{"Nullable(UInt128)", map[string]string{"null": `\N`, "7": "7"}, []string{"-1"}},
+		{"Tuple(Int32, String)", map[string]string{`[1,"a"]`: "(1,'a')"}, []string{"[1]", `[1,"a",2]`, "1", `["x","a"]`, "null"}},
+		{"Tuple(a UInt8, `b c` Nullable(String))", map[string]string{`{"a":1,"b c":"x"}`: "(1,'x')", `{"a":2}`: "(2,NULL)", "[3,null]": "(3,NULL)"},
+			[]string{`{"a":300}`, `{"b c":"x"}`, `{"a":1,"z":2}`}},
+		{"Array(Tuple(String, Array(UInt8)))", map[string]string{`[["a",[1,2]],["b",[]]]`: "[('a',[1,2]),('b',[])]"}, []string{`[["a",[256]]]`}},
+		{"Array(Tuple(k LowCardinality(String), v Int8))", map[string]string{`[{"k":"x","v":-1}]`: "[('x',-1)]"}, []string{`[{"k":"x","v":200}]`}},
+		{"Map(String, Tuple(a Int8))", map[string]string{`{"x":{"a":1}}`: "{'x':(1)}"}, []string{`{"x":{"a":1000}}`}},
+		{"Map(UInt16, Array(Map(String, Nullable(Float64))))", map[string]string{`{"1":[{"a":1.5,"b":null}]}`: "{1:[{'a':1.5,'b':NULL}]}"}, []string{`{"x":[]}`}},
+		{"Point", map[string]string{"[1.5,2]": "(1.5,2)"}, []string{"[1]"}},
 	} {
-		t.Run(c.typ, func(t *testing.T) {
-			r := newRig(t, server, "c "+c.typ, window, "")
-			want := map[string]string{}
-			for in, out := range c.good {
-				for _, bad := range c.bad { // between good ones, so that a torn row would show
-					if err := r.add(`{"c":` + bad + `}`); err == nil {
-						t.Errorf("%s was taken", bad)
-					} else if reject := (*sinks.RejectError)(nil); !errors.As(err, &reject) || reject.Column != "c" {
-						t.Errorf("%s: %v", bad, err)
-					}
-				}
-				want[fmt.Sprint(r.offset)] = out
-				if err := r.add(`{"c":` + in + `}`); err != nil {
-					t.Errorf("%s: %v", in, err)
-				}
-			}
-			r.mustWrite(0)
-			for _, line := range strings.Split(r.query("_offset, c"), "\n") {
-				offset, got, _ := strings.Cut(line, "\t")
-				if got != want[offset] {
-					t.Errorf("offset %s is %q, want %q", offset, got, want[offset])
-				}
-				delete(want, offset)
-			}
-			if len(want) > 0 {
-				t.Errorf("not stored: %v", want)
-			}
-		})
+		for _, protocol := range protocols {
+			testType(t, server, protocol, c.typ, c.good, c.bad)
+		}
 	}
+}
+
+func testType(t *testing.T, server *testenv.ClickHouseServer, protocol pipelines.Protocol, typ string, good map[string]string, bad []string) {
+	t.Run(string(protocol)+" "+typ, func(t *testing.T) {
+		r := newRigOver(t, server, protocol, "c "+typ, window, "")
+		want := map[string]string{}
+		for in, out := range good {
+			for _, bad := range bad { // between good ones, so that a torn row would show
+				if err := r.add(`{"c":` + bad + `}`); err == nil {
+					t.Errorf("%s was taken", bad)
+				} else if reject := (*sinks.RejectError)(nil); !errors.As(err, &reject) || reject.Column != "c" {
+					t.Errorf("%s: %v", bad, err)
+				}
+			}
+			want[fmt.Sprint(r.offset)] = out
+			if err := r.add(`{"c":` + in + `}`); err != nil {
+				t.Errorf("%s: %v", in, err)
+			}
+		}
+		r.mustWrite(0)
+		for _, line := range strings.Split(r.query("_offset, c"), "\n") {
+			offset, got, _ := strings.Cut(line, "\t")
+			if got != want[offset] {
+				t.Errorf("offset %s is %q, want %q", offset, got, want[offset])
+			}
+			delete(want, offset)
+		}
+		if len(want) > 0 {
+			t.Errorf("not stored: %v", want)
+		}
+	})
 }
 
 func TestMissingFieldsAndDefaults(t *testing.T) {
@@ -285,7 +313,7 @@ func TestGuaranteeIsSaid(t *testing.T) {
 func TestTroubleIsSaidWithItsMend(t *testing.T) {
 	server := testenv.StartClickHouse(t, testenv.ClickHouseConfig{Users: []testenv.ClickHouseUser{{Name: "loader", Password: "right"}}})
 	server.Query(t, "CREATE TABLE bare (n Int32) ENGINE = MergeTree ORDER BY n")
-	server.Query(t, "CREATE TABLE odd (t Tuple(Int32, Int32), "+ownDDL+") ENGINE = "+window)
+	server.Query(t, "CREATE TABLE odd (t BFloat16, "+ownDDL+") ENGINE = "+window)
 	server.Query(t, "CREATE TABLE good (n Int32, m Int32 MATERIALIZED n, "+ownDDL+") ENGINE = "+window)
 	for _, c := range []struct {
 		name string
@@ -297,7 +325,7 @@ func TestTroubleIsSaidWithItsMend(t *testing.T) {
 		{"database", func(c *pipelines.ClickHouse) { c.Database = "nowhere" }, "", []string{`no database "nowhere"`}},
 		{"table", func(c *pipelines.ClickHouse) { c.Table = "nothing" }, "", []string{`no table "nothing"`}},
 		{"own columns", func(c *pipelines.ClickHouse) { c.Table = "bare" }, "", []string{"ALTER TABLE `default`.`bare` ADD COLUMN _topic", "_partition", "_offset"}},
-		{"type", func(c *pipelines.ClickHouse) { c.Table = "odd" }, "", []string{"column t", "Tuple(Int32, Int32)", "cannot be written yet"}},
+		{"type", func(c *pipelines.ClickHouse) { c.Table = "odd" }, "", []string{"column t", "BFloat16", "cannot be written yet"}},
 		{"column", func(*pipelines.ClickHouse) {}, "      absent: n\n", []string{"no column absent", "ALTER TABLE"}},
 		{"materialized", func(*pipelines.ClickHouse) {}, "      m: n\n", []string{"column m", "MATERIALIZED"}},
 		// Last, for this build of the server does not survive a greeting that it refuses.

@@ -4,13 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/ClickHouse/ch-go"
-	"github.com/ClickHouse/ch-go/proto"
 
 	"github.com/sluice-io/sluice/pipelines"
 	"github.com/sluice-io/sluice/sinks"
@@ -24,7 +19,11 @@ type table struct {
 	engine   string
 	window   int // of tokens the table remembers
 	columns  []tableColumn
+	behind   *behind // of a Distributed table: the tables that hold its rows
 
+	partitionKey string
+
+	misfit  pipelines.Misfit
 	mapping string // its hash
 	named   []string
 	written []writtenColumn
@@ -42,71 +41,56 @@ type writtenColumn struct {
 	name string
 	typ  string
 	from int
+	key  string // see field
 }
 
 func (t *table) name() string { return quoteName(t.database) + "." + quoteName(t.table) }
 
-func (t *table) replicated() bool {
-	return strings.HasPrefix(t.engine, "Replicated") || strings.HasPrefix(t.engine, "Shared")
-}
-
-func (t *table) dropsRepeats() bool { return t.window > 0 }
-
-// guarantee says what a crash can do to the table's rows.
-func (t *table) guarantee() string {
-	switch {
-	case t.engine == "Distributed":
-		return "that of the tables behind the Distributed table; see them with a sink of their own"
-	case t.window > 0:
-		return fmt.Sprintf("exactly once: the table remembers the last %d inserts of all writers; keep that at least twice the parts made within a session timeout", t.window)
-	default:
-		return "exactly once unless a write that seemed lost is finished by the server after it was read back: the table remembers no inserts; " +
-			"to close the gap: ALTER TABLE " + t.name() + " MODIFY SETTING non_replicated_deduplication_window = 10000"
-	}
-}
-
 // readTable asks the first server that answers.
 func (s *Sink) readTable(ctx context.Context) (*table, error) {
-	var errs []error
-	for _, addr := range s.spec.ClickHouse.Addr {
-		client, err := s.dial(ctx, addr)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		t, err := describe(ctx, client, s.spec.ClickHouse)
-		if err != nil {
-			client.Close()
-			return nil, fmt.Errorf("%s: %w", addr, err)
-		}
-		t.server = addr
-		s.release(client)
-		if len(s.spec.ClickHouse.Addr) > 1 && !t.replicated() {
-			return nil, fmt.Errorf("table %s has the engine %s, so a write repeated on another server would store its rows twice: "+
-				"name one address, or make the table Replicated", t.name(), t.engine)
-		}
-		return t, nil
+	var t *table
+	conn, addr, err := s.conn(ctx, 0)
+	if err != nil {
+		return nil, err
 	}
-	return nil, errors.Join(errs...)
+	if t, err = describe(ctx, conn, s.spec.ClickHouse); err != nil {
+		conn.close()
+		return nil, fmt.Errorf("%s: %w", addr, err)
+	}
+	s.release(conn, addr)
+	t.server = addr
+	if len(s.spec.ClickHouse.Addr) > 1 {
+		t.server = strings.Join(s.spec.ClickHouse.Addr, ",")
+		if !t.anyServer() {
+			return nil, fmt.Errorf("table %s has the engine %s, so a write repeated on another server would store its rows twice: "+
+				"name one address, make the table Replicated, or write through a Distributed table over tables with a dedup window", t.name(), t.engine)
+		}
+	}
+	return t, nil
 }
 
 // describe reads engine, window and columns.
-func describe(ctx context.Context, client *ch.Client, spec *pipelines.ClickHouse) (*table, error) {
-	t := &table{database: spec.Database, table: spec.Table}
+func describe(ctx context.Context, conn transport, spec *pipelines.ClickHouse) (*table, error) {
+	t := &table{database: spec.Database, table: spec.Table, misfit: spec.Misfit}
 	where := fmt.Sprintf(" WHERE database = %s AND %s = %s", quoteString(t.database), "%s", quoteString(t.table))
-	rows, err := query(ctx, client, "SELECT engine, engine_full FROM system.tables"+fmt.Sprintf(where, "name"), 2)
+	rows, err := conn.query(ctx, "SELECT engine, engine_full, partition_key FROM system.tables"+fmt.Sprintf(where, "name"), 3, nil)
 	if err != nil {
 		return nil, fmt.Errorf("look for table %s: %w", t.name(), err)
 	}
 	if len(rows) == 0 {
-		return nil, t.missing(ctx, client)
+		return nil, t.missing(ctx, conn)
 	}
-	t.engine = rows[0][0]
-	if t.window, err = dedupWindow(ctx, client, t, rows[0][1]); err != nil {
+	t.engine, t.partitionKey = rows[0][0], rows[0][2]
+	if t.engine == engineDistributed {
+		if t.behind, err = readBehind(ctx, conn, rows[0][1]); err != nil {
+			return nil, err
+		}
+		t.window = t.behind.window
+	} else if t.window, err = dedupWindow(ctx, conn, t.engine, rows[0][1]); err != nil {
 		return nil, err
 	}
-	rows, err = query(ctx, client,
-		"SELECT name, type, default_kind FROM system.columns"+fmt.Sprintf(where, "table")+" ORDER BY position", 3)
+	rows, err = conn.query(ctx,
+		"SELECT name, type, default_kind FROM system.columns"+fmt.Sprintf(where, "table"), 3, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read the columns of %s: %w", t.name(), err)
 	}
@@ -117,8 +101,8 @@ func describe(ctx context.Context, client *ch.Client, spec *pipelines.ClickHouse
 }
 
 // missing says whether it is the table that is not there or its database.
-func (t *table) missing(ctx context.Context, client *ch.Client) error {
-	rows, err := query(ctx, client, "SELECT name FROM system.databases WHERE name = "+quoteString(t.database), 1)
+func (t *table) missing(ctx context.Context, conn transport) error {
+	rows, err := conn.query(ctx, "SELECT name FROM system.databases WHERE name = "+quoteString(t.database), 1, nil)
 	if err != nil {
 		return fmt.Errorf("look for database %s: %w", t.database, err)
 	}
@@ -126,50 +110,6 @@ func (t *table) missing(ctx context.Context, client *ch.Client) error {
 		return fmt.Errorf("there is no database %q: create it or correct the sink's database", t.database)
 	}
 	return fmt.Errorf("there is no table %q in database %q that this user may see: create it or correct the sink's table", t.table, t.database)
-}
-
-var windowSetting = regexp.MustCompile(`\b(replicated_|non_replicated_)deduplication_window = '?(\d+)`)
-
-// dedupWindow is how many inserts the table remembers: its own setting, or the server's default for its engine.
-func dedupWindow(ctx context.Context, client *ch.Client, t *table, engine string) (int, error) {
-	prefix, settings := "non_replicated_", "system.merge_tree_settings"
-	if t.replicated() {
-		prefix, settings = "replicated_", "system.replicated_merge_tree_settings"
-	} else if !strings.HasSuffix(t.engine, "MergeTree") {
-		return 0, nil
-	}
-	for _, m := range windowSetting.FindAllStringSubmatch(engine, -1) {
-		if m[1] == prefix {
-			return strconv.Atoi(m[2])
-		}
-	}
-	name := prefix + "deduplication_window"
-	rows, err := query(ctx, client, "SELECT value FROM "+settings+" WHERE name = "+quoteString(name), 1)
-	if err != nil || len(rows) == 0 {
-		return 0, errors.Join(err, ctx.Err()) // a server that does not know the setting remembers nothing
-	}
-	return strconv.Atoi(rows[0][0])
-}
-
-// query returns rows of n columns, as text.
-func query(ctx context.Context, client *ch.Client, statement string, n int) ([][]string, error) {
-	columns := make([]proto.ColStr, n)
-	var results proto.Results
-	for i := range columns {
-		results = append(results, proto.ResultColumn{Data: &columns[i]})
-	}
-	var rows [][]string
-	err := client.Do(ctx, ch.Query{Body: statement, Result: results, OnResult: func(_ context.Context, block proto.Block) error {
-		for i := range block.Rows {
-			row := make([]string, n)
-			for c := range columns {
-				row[c] = columns[c].Row(i)
-			}
-			rows = append(rows, row)
-		}
-		return nil
-	}})
-	return rows, err
 }
 
 // compile makes the mapping whose indexes the written columns name.
@@ -186,28 +126,43 @@ func (t *table) match(spec *pipelines.SinkSpec) error {
 	if err != nil {
 		return err
 	}
+	columns, keys := mapping.Names(), make([]string, len(mapping.Names()))
 	if mapping.Default() {
-		t.named = t.fieldsOf(mapping.Names())
+		columns = t.fieldsOf(mapping.Names())
+		t.named, keys = t.rootsOf(columns)
 		if mapping, err = spec.NewColumnsNamed(t.named); err != nil {
 			return err
 		}
 	}
 	t.mapping = mapping.Hash()
 	var errs []error
-	for i, name := range mapping.Names() {
+	for i, name := range columns {
 		if !isOwn(name) {
-			errs = append(errs, t.write(name, i))
+			errs = append(errs, t.write(name, i, keys[i]))
 		}
 	}
-	errs = append(errs, t.writeOwn(mapping.Names()))
+	errs = append(errs, t.writeOwn(columns))
 	return errors.Join(errs...)
+}
+
+// rootsOf are the fields that fill the columns, and for the columns n.a, n.b of a Nested column n the field of its objects.
+func (t *table) rootsOf(columns []string) (roots, keys []string) {
+	roots, keys = []string{}, make([]string, len(columns))
+	for i, name := range columns {
+		c, _ := t.find(name)
+		if root, key, ok := strings.Cut(name, "."); ok && root != "" && strings.HasPrefix(c.typ, "Array(") {
+			name, keys[i] = root, key
+		}
+		roots = append(roots, name)
+	}
+	return roots, keys
 }
 
 // fieldsOf is the default mapping: each column that can be written and is not better left to its DEFAULT.
 func (t *table) fieldsOf(known []string) []string {
 	names := []string{}
 	for _, c := range t.columns {
-		if isOwn(c.name) || c.name == columnTime || c.kind != "" && !(c.kind == "DEFAULT" && slices.Contains(known, c.name)) {
+		if isOwn(c.name) || c.name == columnTime || c.name == columnMarks || c.kind != "" && !(c.kind == "DEFAULT" && slices.Contains(known, c.name)) {
 			continue
 		}
 		names = append(names, c.name)
@@ -224,7 +179,7 @@ func (t *table) find(name string) (tableColumn, bool) {
 }
 
 // write adds a column to the INSERT.
-func (t *table) write(name string, from int) error {
+func (t *table) write(name string, from int, key string) error {
 	c, ok := t.find(name)
 	if !ok {
 		return fmt.Errorf("table %s has no column %s: add it (ALTER TABLE %s ADD COLUMN %s ...) or take it out of the sink's columns",
@@ -236,7 +191,7 @@ func (t *table) write(name string, from int) error {
 	if _, err := newColumn(c.typ); err != nil {
 		return fmt.Errorf("column %s of table %s: %w", name, t.name(), err)
 	}
-	t.written = append(t.written, writtenColumn{name, c.typ, from})
+	t.written = append(t.written, writtenColumn{name, c.typ, from, key})
 	return nil
 }
 
@@ -293,14 +248,21 @@ func (t *table) writeOwn(mapped []string) error {
 		if !slices.Contains(own.types, c.typ) {
 			return fmt.Errorf("column %s of table %s has type %s: make it %s", own.name, t.name(), c.typ, own.propose)
 		}
-		t.written = append(t.written, writtenColumn{own.name, c.typ, own.from})
+		t.written = append(t.written, writtenColumn{own.name, c.typ, own.from, ""})
 	}
 	if lacking {
 		return fmt.Errorf("table %s lacks columns by which a row is known, without which nothing can be stored exactly once: ALTER TABLE %s %s",
 			t.name(), t.name(), strings.Join(missing, ", "))
 	}
-	if c, ok := t.find(columnTime); ok && c.kind == "" && !slices.Contains(mapped, columnTime) {
-		return t.write(columnTime, fromTime)
+	for _, optional := range []struct {
+		name string
+		from int
+	}{{columnTime, fromTime}, {columnMarks, fromMarks}} {
+		if c, ok := t.find(optional.name); ok && c.kind == "" && !slices.Contains(mapped, optional.name) {
+			if err := t.write(optional.name, optional.from, ""); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -38,7 +38,8 @@ func TestTableChangesUnderAWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := sinks.NewWorker(quiet(), nil, pipe, spec, sink, sinks.Config{Brokers: []string{broker}, SessionTimeout: 6 * time.Second, BackoffMax: time.Second})
+	w, err := sinks.NewWorker(quiet(), nil, pipe, spec, sink, sinks.Config{Brokers: []string{broker}, SessionTimeout: 6 * time.Second, BackoffMax: time.Second,
+		SchemaInterval: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,11 +80,23 @@ func TestTableChangesUnderAWorker(t *testing.T) {
 	if got := server.Query(t, "SELECT n FROM alters WHERE _offset = 2"); got != "70000" {
 		t.Error(got)
 	}
+	server.Query(t, "ALTER TABLE alters ADD COLUMN extra Nullable(String) FIRST")
+	for extra := int64(3); ; extra++ { // a column that came is filled without a restart, as soon as the worker has seen it
+		r := kgo.StringRecord(`{"n":1,"extra":"yes"}`)
+		if err := client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		await("widened by a column", extra, 1, true)
+		if server.Query(t, "SELECT count() FROM alters WHERE extra = 'yes'") != "0" {
+			break
+		}
+	}
+	before := w.Account().Stored
 	server.Query(t, "DROP TABLE alters SYNC")
 	produce(5)
-	await("dropped", 2, 1, false)
+	await("dropped", before, 1, false)
 	server.Query(t, create)
-	await("made again", 3, 1, true)
+	await("made again", before+1, 1, true)
 	if got := server.Query(t, "SELECT n, length(_topic_id) FROM alters"); got != "5\t32" {
 		t.Error(got)
 	}

@@ -1,0 +1,100 @@
+package clickhouse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ClickHouse/ch-go"
+	"github.com/ClickHouse/ch-go/proto"
+
+	"github.com/sluice-io/sluice/pipelines"
+	"github.com/sluice-io/sluice/sinks"
+)
+
+// transport is a way to one server, over the native protocol or HTTP. It carries one request at a time. Not safe for concurrent use.
+type transport interface {
+	// query returns rows of n columns, which must be strings.
+	query(ctx context.Context, statement string, n int, settings []ch.Setting) ([][]string, error)
+	// insert sends the block and returns when it is stored, with the parts that were made of it, 0 where the server does not say.
+	insert(ctx context.Context, b *block, identity string, settings []ch.Setting) (parts int, err error)
+	// keys returns for each row of the block its offset and its partition of the table, as text.
+	keys(ctx context.Context, b *block, key string) ([][]string, error)
+	// usable says that the connection can carry another request.
+	usable() bool
+	close()
+}
+
+// dialer makes connections to one of the addresses.
+type dialer func(ctx context.Context, addr string) (transport, error)
+
+func newDialer(spec *pipelines.ClickHouse) (dialer, error) {
+	password, err := spec.Password.Reveal()
+	if err != nil {
+		return nil, fmt.Errorf("clickhouse password: %w", err)
+	}
+	if spec.Protocol == pipelines.ProtocolHTTP {
+		return newHTTPDialer(spec, password)
+	}
+	return newNativeDialer(spec, password)
+}
+
+// serverError is an error that the server answered with.
+type serverError struct {
+	code    proto.Error
+	message string
+}
+
+// serverErrorOf finds what the server answered in an error of either transport.
+func serverErrorOf(err error) (serverError, bool) {
+	var native *ch.Exception
+	if errors.As(err, &native) {
+		return serverError{native.Code, native.Message}, true
+	}
+	var answered *httpError
+	if errors.As(err, &answered) && answered.code != 0 {
+		return serverError{answered.code, answered.message}, true
+	}
+	return serverError{}, false
+}
+
+// explain marks errors that a newer look at the table explains better, and those for which other batches help.
+func explain(err error) error {
+	e, ok := serverErrorOf(err)
+	if !ok {
+		return err
+	}
+	switch e.code {
+	case proto.ErrNoSuchColumnInTable, proto.ErrNotFoundColumnInBlock, proto.ErrUnknownIdentifier, proto.ErrTypeMismatch,
+		proto.ErrUnknownTable, proto.ErrUnknownDatabase, proto.ErrThereIsNoColumn, proto.ErrCannotConvertType, proto.ErrIllegalColumn:
+		return errors.Join(sinks.ErrSchemaChanged, err)
+	case proto.ErrMemoryLimitExceeded, proto.ErrTooManyRowsOrBytes, proto.ErrTooManyBytes, proto.ErrTooManyRows:
+		return errors.Join(sinks.ErrTooMuch, err)
+	case proto.ErrTooManyParts, proto.ErrTooManySimultaneousQueries:
+		return errors.Join(sinks.ErrTooOften, err)
+	default:
+		return err
+	}
+}
+
+// explainConnect says what an error of the greeting means for the operator.
+func explainConnect(err error, username string) error {
+	e, ok := serverErrorOf(err)
+	if !ok {
+		return err
+	}
+	switch e.code {
+	case proto.ErrAuthenticationFailed, proto.ErrUnknownUser, proto.ErrWrongPassword, proto.ErrRequiredPassword:
+		return fmt.Errorf("the server refuses user %q with this password: check username and password of the sink: %w", username, err)
+	default:
+		return err
+	}
+}
+
+// tooManyPartitions says that the server refused a block since its rows are of too many partitions of the table. It is the same code as too many parts,
+// which is to be waited out.
+func tooManyPartitions(err error) bool {
+	e, ok := serverErrorOf(err)
+	return ok && e.code == proto.ErrTooManyParts && strings.Contains(e.message, "partitions for single INSERT block")
+}
