@@ -54,13 +54,15 @@ type origin struct {
 
 // reading is a chunk of lines on its way into the open parcel. It belongs to the loop and is used for one chunk at a time.
 type reading struct {
-	lines  tail.Chunk
-	source int32 // index of its piece in the parcel
-	sent   Count
-	dead   Count // lines for the dead-letter topic, part of sent
-	drops  []dropped
-	now    time.Time
-	ms     int64
+	lines tail.Chunk
+	// origins are what a container's runtime says of each line; nil for other inputs.
+	origins []lineOrigin
+	source  int32 // index of its piece in the parcel
+	sent    Count
+	dead    Count // lines for the dead-letter topic, part of sent
+	drops   []dropped
+	now     time.Time
+	ms      int64
 }
 
 // dropped are lines of a chunk that a stage dropped.
@@ -69,8 +71,12 @@ type dropped struct {
 	count  Count
 }
 
+// lineOrigin is where a container wrote a line, and when. The zero value is of a line that does not tell.
+type lineOrigin struct{ stream, time []byte }
+
 func (c *reading) reset() {
 	c.lines.Release()
+	c.origins = nil
 	c.sent, c.dead, c.drops = Count{}, Count{}, c.drops[:0]
 }
 
@@ -141,6 +147,7 @@ func (a *Account) take(c *reading) {
 	a.drop(dropTooLong, Count{Bytes: s.TooLong})
 	a.drop(dropLate, Count{Bytes: s.Late})
 	a.CutLines += s.Cuts
+	a.SplitRecords += s.Splits
 }
 
 // ship hands the open parcel to the destination.

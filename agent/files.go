@@ -26,10 +26,11 @@ const (
 // without a word on it belong to the loop.
 type files struct {
 	*runner
-	blocks  *tail.Blocks
+	reading tail.FileConfig // of all files
 	scanner *tail.Scanner
 	hints   *tail.Hints
 	chunk   reading
+	rate    rate
 
 	sources  map[tail.ID]*source
 	byPath   map[string]*source
@@ -65,8 +66,13 @@ func newFiles(r *runner, blocks *tail.Blocks, skip func(string, tail.Info) bool)
 		return nil, fmt.Errorf("pipeline %s: %w", r.pipe.Name, err)
 	}
 	r.cfg = inputConfig(r.cfg, file)
+	form, err := newForm(&file.LineOptions, file.LineBytesMax)
+	if err != nil {
+		return nil, fmt.Errorf("pipeline %s: %w", r.pipe.Name, err)
+	}
 	return &files{
-		runner: r, blocks: blocks, scanner: scanner,
+		runner: r, scanner: scanner, rate: newRate(file.RateLimit),
+		reading: tail.FileConfig{LineBytesMax: r.lineBytesMax(), Blocks: blocks, Encoding: encodingOf(file.Encoding), Form: form},
 		sources: map[tail.ID]*source{}, byPath: map[string]*source{}, family: map[string][]*source{}, suspects: map[tail.ID]suspect{},
 		atEnd: map[tail.ID]bool{}, tracks: map[tail.ID]*track{},
 	}, nil
@@ -143,7 +149,7 @@ func (r *files) step(ctx context.Context, now time.Time) bool {
 	if s == nil {
 		return false
 	}
-	r.read(s, now, false)
+	r.read(s, now, tail.Whole)
 	return true
 }
 
@@ -194,12 +200,15 @@ func (r *files) dueAt() time.Time {
 	if t, ok := r.timed.first(); ok && t.Before(due) {
 		due = t
 	}
+	if at := r.rate.due(); len(r.queue) > 0 && !at.IsZero() {
+		due = earlier(due, at)
+	}
 	return r.shipDue(due)
 }
 
 // next returns the source whose turn it is, or nil when none may be read.
 func (r *files) next() *source {
-	if len(r.queue) == 0 || !r.work.begun || !r.kept.stored.Load() || !r.room() {
+	if len(r.queue) == 0 || !r.work.begun || !r.kept.stored.Load() || !r.room() || !r.rate.ready(r.cfg.Now()) {
 		return nil
 	}
 	s := r.queue[0]
@@ -235,12 +244,12 @@ func (r *files) closeFiles() {
 	}
 }
 
-// begin starts reading.
+// begin starts reading. The topic may take less than the settings allow.
 func (r *files) begin(p prepared) {
 	r.runner.begin(p)
-	limit := r.lineBytesMax()
-	for _, s := range r.sources {
-		s.file.LimitLines(limit)
+	r.reading.LineBytesMax = r.lineBytesMax()
+	if form, err := newForm(&r.pipe.Collect.File.LineOptions, r.reading.LineBytesMax); err == nil { // it was made before
+		r.reading.Form = form
 	}
 }
 
@@ -284,6 +293,9 @@ func (r *files) headersOf(s *source) []producer.Header {
 func (r *files) take(s *source, c *reading, now time.Time) {
 	if c.lines.Skipped.Cuts > 0 {
 		r.sayCut(s.track.path)
+	}
+	if c.lines.Skipped.Splits > 0 {
+		r.saySplit(s.track.path)
 	}
 	from, end := c.lines.From, c.lines.End
 	r.runner.take(&s.origin, c, now, func() progress {

@@ -419,7 +419,7 @@ func (r *files) open(path string) (*tail.File, error) {
 }
 
 func (r *files) openOnce(path string) (*tail.File, error) {
-	file, err := tail.Open(path, tail.FileConfig{LineBytesMax: r.lineBytesMax(), Blocks: r.blocks})
+	file, err := tail.Open(path, &r.reading)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -53,12 +54,14 @@ type store struct {
 	discard bool // acknowledge and keep nothing
 	waiting []*producer.Bundle
 	down    error
-	refuse  func(topic, value string) error
-	owner   producer.Owner
-	made    []producer.TopicSpec
-	closed  bool
-	sent    func()                 // called at every Send; may be nil
-	written func(*producer.Bundle) // writes to a journal; may be nil
+	// topicBytes is what the topic takes of a record; 0 is 1 MiB.
+	topicBytes int
+	refuse     func(topic, value string) error
+	owner      producer.Owner
+	made       []producer.TopicSpec
+	closed     bool
+	sent       func()                 // called at every Send; may be nil
+	written    func(*producer.Bundle) // writes to a journal; may be nil
 }
 
 func (s *store) Prepare(_ context.Context, spec producer.TopicSpec) (producer.Topic, error) {
@@ -68,7 +71,7 @@ func (s *store) Prepare(_ context.Context, spec producer.TopicSpec) (producer.To
 		return producer.Topic{}, s.down
 	}
 	s.made = append(s.made, spec)
-	return producer.Topic{Partitions: max(spec.Partitions, 1), RecordBytesMax: 1 << 20}, nil
+	return producer.Topic{Partitions: max(spec.Partitions, 1), RecordBytesMax: cmp.Or(s.topicBytes, 1<<20)}, nil
 }
 
 func (s *store) Send(b *producer.Bundle) {

@@ -122,12 +122,12 @@ func TestCheckpointOfTheFirstVersion(t *testing.T) {
 	r := newJournalRun(t, addr)
 	r.write(0, 100)
 	path := filepath.Join(r.dir, "app.log")
-	file, err := tail.Open(path, tail.FileConfig{Blocks: &tail.Blocks{}})
+	file, err := tail.Open(path, &tail.FileConfig{Blocks: &tail.Blocks{}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var c tail.Chunk
-	if _, _, err := file.Read(&c, false); err != nil {
+	if _, _, err := file.Read(&c, tail.Whole); err != nil {
 		t.Fatal(err)
 	}
 	p := file.Position()

@@ -45,6 +45,9 @@ type Account struct {
 	// CutLines were over the line limit; they count as lines wherever they
 	// went, their rest as bytes dropped.
 	CutLines int64
+	// SplitRecords are records of several lines that a limit ended. MalformedLines
+	// are lines of containers' files that are not of their form, and were sent as they are.
+	SplitRecords, MalformedLines int64
 	// Rotations are files that were renamed or removed while followed,
 	// Truncations files that were emptied or rewritten.
 	Rotations, Truncations int64

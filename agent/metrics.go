@@ -13,7 +13,7 @@ type collector struct {
 
 	linesRead, bytesRead, linesAcked, bytesAcked, dropped, droppedBytes,
 	inFlight, lag, open, rotations, truncations, copies, lost, deleted, oldest, checkpoint, errors,
-	recovered, unknown, journalBytes, journalBatches *prometheus.Desc
+	recovered, unknown, journalBytes, journalBatches, cut, split, malformed *prometheus.Desc
 }
 
 func newCollector(a *Agent) *collector {
@@ -43,6 +43,9 @@ func newCollector(a *Agent) *collector {
 		unknown:        desc("unknown_lines_total", "Lines of which it could not be told whether the brokers had stored them.", p),
 		journalBytes:   desc("journal_bytes", "Bytes that the journal takes on disk.", p),
 		journalBatches: desc("journal_unsettled_batches", "Batches in the journal that are not settled.", p),
+		cut:            desc("cut_lines_total", "Lines over line_bytes_max, of which the rest was dropped.", p),
+		split:          desc("split_records_total", "Records of several lines that a limit of multiline ended.", p),
+		malformed:      desc("malformed_lines_total", "Lines of containers' files that are not of their form; they are sent as they are.", p),
 		errors:         desc("produce_errors_total", "Failures to produce that were not a record's own.", p),
 	}
 }
@@ -81,6 +84,9 @@ func (c *collector) collect(ch chan<- prometheus.Metric, r *runner, now time.Tim
 	counter(c.copies, a.Copies)
 	counter(c.lost, a.LostBytes)
 	counter(c.errors, r.produceErrors.Load())
+	counter(c.cut, a.CutLines)
+	counter(c.split, a.SplitRecords)
+	counter(c.malformed, a.MalformedLines)
 	counter(c.recovered, a.Recovered.Lines)
 	counter(c.unknown, a.Unknown.Lines)
 	gauge(c.journalBytes, float64(a.JournalBytes))

@@ -6,16 +6,17 @@ import (
 	"github.com/sluice-io/sluice/agent/tail"
 )
 
-// read reads one chunk of a source and sends it. With final an unterminated
-// line is taken too. It returns false when the file cannot be read.
-func (r *files) read(s *source, now time.Time, final bool) bool {
+// read reads one chunk of a source, as much as the extent says, and sends it.
+// It returns false when the file cannot be read.
+func (r *files) read(s *source, now time.Time, extent tail.Extent) bool {
 	if s.file.Handle() == nil && !r.unpark(s) {
 		return false
 	}
 	s.looked = now
 	c := &r.chunk
 	defer c.reset()
-	outcome, lost, err := s.file.Read(&c.lines, final)
+	c.lines.LinesMax, c.lines.BytesMax = r.rate.allowed()
+	outcome, lost, err := s.file.Read(&c.lines, extent)
 	r.seen(s)
 	switch {
 	case err != nil:
@@ -26,6 +27,7 @@ func (r *files) read(s *source, now time.Time, final bool) bool {
 		return true
 	case c.lines.Bytes() > 0:
 		s.fresh = now
+		r.rate.spend(len(c.lines.Lines), c.lines.Bytes())
 		r.take(s, c, now)
 		c.reset()
 	}
@@ -80,7 +82,7 @@ func (r *files) idle(s *source, now time.Time) {
 	if r.cfg.Once && !s.once {
 		s.once = true
 		if s.file.Partial() {
-			r.read(s, now, true)
+			r.read(s, now, tail.All)
 		}
 		return
 	}
@@ -94,8 +96,18 @@ func (r *files) idle(s *source, now time.Time) {
 	}
 	if size := s.file.Seen().Size; size != s.partialSize {
 		s.partialSize, s.partialSince = size, now
-		r.timed.set(s, now.Add(r.cfg.LineIdle))
+		r.timed.set(s, now.Add(r.openIdle()))
+	} else if at := s.partialSince.Add(r.cfg.LineIdle); s.due.IsZero() && at.After(now) {
+		r.timed.set(s, at) // its records were taken, and an unterminated line is left
 	}
+}
+
+// openIdle is how long what might go on is kept back before anything is done.
+func (r *files) openIdle() time.Duration {
+	if m := r.pipe.Collect.File.Multiline; m != nil {
+		return min(m.Idle, r.cfg.LineIdle)
+	}
+	return r.cfg.LineIdle
 }
 
 // onTime looks at a source whose time has come.
@@ -104,9 +116,13 @@ func (r *files) onTime(s *source, now time.Time) {
 	case s.detached:
 		r.onDetached(s, now)
 	case !r.work.begun || s.queued:
-		r.timed.set(s, now.Add(r.cfg.LineIdle))
+		r.timed.set(s, now.Add(r.openIdle()))
 	case s.file.Partial():
-		r.read(s, now, true)
+		extent := tail.Ripe
+		if now.Sub(s.partialSince) >= r.cfg.LineIdle {
+			extent = tail.All
+		}
+		r.read(s, now, extent)
 	}
 }
 
@@ -120,7 +136,7 @@ func (r *files) onDetached(s *source, now time.Time) {
 		r.timed.set(s, now.Add(r.detachedPause()))
 		return
 	}
-	if r.read(s, now, true) && s.file.Unread() > 0 {
+	if r.read(s, now, tail.All) && s.file.Unread() > 0 {
 		r.timed.set(s, now.Add(r.detachedPause()))
 		return
 	}

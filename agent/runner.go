@@ -396,6 +396,12 @@ func (r *runner) sayCut(path string) {
 		fmt.Errorf("a line is longer than %d bytes", r.lineBytesMax()))
 }
 
+// saySplit says once for a place that its records are over a limit.
+func (r *runner) saySplit(path string) {
+	r.say(place{"record", path}, fmt.Sprintf("records over a limit are split (collect.%s.multiline.lines_max and bytes_max)", r.pipe.Collect.Input()),
+		errors.New("a record of several lines is too long"))
+}
+
 // count changes the account.
 func (r *runner) count(change func(*Account)) {
 	r.mu.Lock()

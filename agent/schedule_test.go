@@ -60,6 +60,7 @@ type schedule struct {
 	rnd *rand.Rand
 	dir string
 	now time.Time
+	dialect
 
 	store      *store
 	runner     *files  // nil while the agent is down
@@ -100,9 +101,43 @@ func (s *schedule) recover(r *files, from uint64) {
 const schedulePipeline = `
 pipeline: test
 collect:
-  file: {include: ["DIR/app.log*"], identity: true}
+  file: {include: ["DIR/app.log*"], identity: true FORM}
 topic: {name: lines, partitions: 3}
 `
+
+// dialect is how the lines of a schedule stand in the files.
+type dialect struct {
+	name   string
+	form   string                           // settings of the input
+	encode func(text string) string         // as it is written
+	line   func(i int) (value, text string) // as it is sent, and as it is written but for the last newline; of one length
+}
+
+var plainText = func(text string) string { return text }
+
+var dialects = []dialect{
+	{name: "plain", encode: plainText, line: func(i int) (string, string) { return lineOf(i), lineOf(i) }},
+	{
+		name: "utf-16", form: ", encoding: utf-16be", encode: utf16be,
+		line: func(i int) (string, string) { return lineOf(i) + " ä", lineOf(i) + " ä" },
+	},
+	{
+		name: "multiline", form: `, multiline: {start: "^line", idle: 5s}`, encode: plainText,
+		line: func(i int) (string, string) {
+			text := lineOf(i) + "\n  at a\n  at b"
+			return text, text
+		},
+	},
+}
+
+// utf16be encodes text of the basic plane.
+func utf16be(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		b.Write([]byte{byte(r >> 8), byte(r)})
+	}
+	return b.String()
+}
 
 const (
 	// scheduleSteps is what is done to the files in a schedule.
@@ -120,6 +155,7 @@ func runSchedule(t *testing.T, seed uint64) {
 		t: t, rnd: rand.New(rand.NewPCG(seed, 0)), dir: t.TempDir(),
 		now:   time.Date(2096, 11, 30, 10, 0, 0, 0, time.UTC), // after the files are made, which the system dates
 		store: &store{}, intrusions: intrusionsMax,
+		dialect: dialects[seed%uint64(len(dialects))],
 	}
 	s.store.sent, s.store.written = s.meanwhile, s.log
 	defer func() {
@@ -272,7 +308,7 @@ func (s *schedule) work() {
 
 // launch starts the agent with what the checkpoint knows.
 func (s *schedule) launch() {
-	pipes, err := pipelines.Parse("test.yaml", []byte(strings.ReplaceAll(schedulePipeline, "DIR", s.dir)))
+	pipes, err := pipelines.Parse("test.yaml", []byte(strings.NewReplacer("DIR", s.dir, "FORM", s.form).Replace(schedulePipeline)))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -397,7 +433,7 @@ func (s *schedule) missing() (out []string) {
 		stored[v] = true
 	}
 	for i := range s.next {
-		if v := lineOf(i); !stored[v] {
+		if v, _ := s.dialect.line(i); !stored[v] {
 			out = append(out, v)
 		}
 	}
@@ -409,7 +445,8 @@ func lineOf(i int) string { return fmt.Sprintf("line %06d", i) }
 
 func (s *schedule) line() string {
 	s.next++
-	return lineOf(s.next - 1)
+	_, text := s.dialect.line(s.next - 1)
+	return text
 }
 
 // placesOf says where a line's records come from.
@@ -484,7 +521,9 @@ func (s *schedule) renamed() {
 	}
 }
 
-func (s *schedule) write(name, text string) {
+func (s *schedule) write(name, text string) { s.writeRaw(name, s.encode(text)) }
+
+func (s *schedule) writeRaw(name, text string) {
 	f, err := os.OpenFile(s.path(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	s.must(err)
 	_, err = f.WriteString(text)
@@ -600,9 +639,9 @@ func (s *schedule) copyTruncate() {
 	s.write("app.log.1", "")
 	s.between()
 	half := s.rnd.IntN(len(data) + 1)
-	s.write("app.log.1", string(data[:half]))
+	s.writeRaw("app.log.1", string(data[:half]))
 	s.between()
-	s.write("app.log.1", string(data[half:]))
+	s.writeRaw("app.log.1", string(data[half:]))
 	if !s.nested && s.runner != nil && s.chance(2) { // the copy waits
 		s.nested = true
 		s.turn()
@@ -633,7 +672,7 @@ func (s *schedule) rewriteSameSize() {
 	s.sync()
 	var b strings.Builder
 	for size := s.size(); int64(b.Len()) < size; {
-		b.WriteString(s.line() + "\n")
+		b.WriteString(s.encode(s.line() + "\n"))
 	}
 	s.now = s.now.Add(time.Millisecond)
 	s.must(os.WriteFile(s.path("app.log"), []byte(b.String()), 0o600))

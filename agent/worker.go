@@ -15,6 +15,9 @@ const (
 	headerFileID     = "file_id"
 	headerFileOffset = "file_offset"
 	headerTruncated  = "truncated" // "true": the line was cut at the limit
+	headerSplit      = "split"     // "true": a limit ended the record of several lines before its last
+	headerStream     = "stream"    // of a container: stdout or stderr
+	headerTime       = "time"      // when the container's runtime took the line
 )
 
 // worker turns lines into records: the pipeline's stages, key, headers and
@@ -84,7 +87,7 @@ func (w *worker) pack(o *origin, c *reading) {
 	}
 	w.meta = w.metaOf(o)
 	for i := range c.lines.Lines {
-		w.packLine(o, c, &c.lines.Lines[i])
+		w.packLine(o, c, i)
 	}
 }
 
@@ -94,8 +97,8 @@ func (w *worker) packPlain(o *origin, c *reading) {
 	for i := range c.lines.Lines {
 		l := &c.lines.Lines[i]
 		headers := o.headers
-		if l.Cut {
-			headers = w.own(headers, header(headerTruncated, "true"))
+		if l.Cut || l.Split || c.origins != nil {
+			headers = w.own(append(w.headers[:0], headers...), c, i)
 		}
 		w.add(to, c, l, nil, c.lines.Value(l), headers)
 	}
@@ -124,11 +127,12 @@ func (w *worker) metaOf(o *origin) []pipelines.Header {
 }
 
 // packLine takes a line through stages, key and headers of its own.
-func (w *worker) packLine(o *origin, c *reading, l *tail.Line) {
+func (w *worker) packLine(o *origin, c *reading, i int) {
+	l := &c.lines.Lines[i]
 	raw := c.lines.Value(l)
 	e := &w.event
 	e.Reset(raw)
-	e.Meta = pipelines.Meta{Topic: w.pipe.Topic.Name, Time: c.now, Headers: w.meta}
+	e.Meta = pipelines.Meta{Topic: w.pipe.Topic.Name, Time: c.now, Headers: w.metaOfLine(c, i)}
 	marked := false
 	if w.chain != nil {
 		res := w.chain.Apply(e)
@@ -159,7 +163,7 @@ func (w *worker) packLine(o *origin, c *reading, l *tail.Line) {
 		partition = partitionOf(key, w.topic.Partitions)
 	}
 	to := w.runner.packer.To(w.pipe.Topic.Name, partition, classLines)
-	w.add(to, c, l, key, value, w.headersOf(o, c, l, e.Parsed(), marked))
+	w.add(to, c, l, key, value, w.headersOf(o, c, i, e.Parsed(), marked))
 }
 
 // reasonOf says why a stage failed, for people.
@@ -186,13 +190,27 @@ func (w *worker) textOf(x *pipelines.Expression, e *pipelines.Event) []byte {
 	return w.text
 }
 
+// metaOfLine is metaOf with what the line has of its own.
+func (w *worker) metaOfLine(c *reading, i int) []pipelines.Header {
+	if c.origins == nil || c.origins[i].stream == nil {
+		return w.meta
+	}
+	x := &c.origins[i]
+	n := len(w.meta)
+	w.meta = append(w.meta, pipelines.Header{Key: headerStream, Value: x.stream}, pipelines.Header{Key: headerTime, Value: x.time})
+	full := w.meta
+	w.meta = w.meta[:n]
+	return full
+}
+
 // headersOf returns a line's headers: the file's own where they are enough.
-func (w *worker) headersOf(o *origin, c *reading, l *tail.Line, parsed, marked bool) []producer.Header {
+func (w *worker) headersOf(o *origin, c *reading, i int, parsed, marked bool) []producer.Header {
+	l := &c.lines.Lines[i]
 	shared := o.headers
 	if parsed { // its labels are fields
 		shared = shared[:len(shared)-len(w.labels)]
 	}
-	if !w.identity && !marked && !l.Cut {
+	if !w.identity && !marked && !l.Cut && !l.Split && c.origins == nil {
 		return shared
 	}
 	h := append(w.headers[:0], shared...)
@@ -203,17 +221,23 @@ func (w *worker) headersOf(o *origin, c *reading, l *tail.Line, parsed, marked b
 	if marked {
 		h = append(h, header(pipelines.HeaderRaw, "1"))
 	}
+	return w.own(h, c, i)
+}
+
+// own adds to headers what a line has of its own.
+func (w *worker) own(h []producer.Header, c *reading, i int) []producer.Header {
+	l := &c.lines.Lines[i]
+	if c.origins != nil && c.origins[i].stream != nil {
+		h = append(h, producer.Header{Key: headerStream, Value: c.origins[i].stream}, producer.Header{Key: headerTime, Value: c.origins[i].time})
+	}
 	if l.Cut {
 		h = append(h, header(headerTruncated, "true"))
 	}
+	if l.Split {
+		h = append(h, header(headerSplit, "true"))
+	}
 	w.headers = h
 	return h
-}
-
-// own returns shared headers and one more.
-func (w *worker) own(shared []producer.Header, more producer.Header) []producer.Header {
-	w.headers = append(append(w.headers[:0], shared...), more)
-	return w.headers
 }
 
 // deadLetter sends a line to the dead-letter topic as it was read.

@@ -290,11 +290,11 @@ const (
 
 func (r *yamlReader) fileInput(e entry) *FileInput {
 	const what = "collect.file"
-	f := &FileInput{InputOptions: defaultOptions(), StartAt: StartAtBeginning}
+	f := &FileInput{InputOptions: defaultOptions(), LineOptions: defaultLineOptions(), StartAt: StartAtBeginning}
 	interval := func(key string, d *time.Duration) known {
 		return known{key, func(e entry) { *d = r.duration(e.value, what+"."+key, intervalLow, intervalHigh) }}
 	}
-	found := r.object(e.value, what, append(r.inputOptions(what, &f.InputOptions),
+	found := r.object(e.value, what, append(append(r.inputOptions(what, &f.InputOptions), r.lineOptions(what, &f.LineOptions)...),
 		known{"include", func(e entry) { f.Include = r.globs(e.value, what+".include") }},
 		known{"exclude", func(e entry) { f.Exclude = r.globs(e.value, what+".exclude") }},
 		known{"start_at", func(e entry) {

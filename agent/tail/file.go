@@ -30,9 +30,17 @@ type Chunk struct {
 	End  Position
 	// Skipped counts what lies in the chunk's range and in no line.
 	Skipped Skipped
+	// LinesMax and BytesMax bound what the next Read takes, for a rate; 0 means
+	// no bound of their own. A single line may be longer, and records of a form
+	// are not counted.
+	LinesMax, BytesMax int
 
 	block  *[]byte
 	blocks *Blocks
+	texts  [][]byte // of Lines, when they are not places in Data
+	wide   [][]byte // memory for texts of decoded lines
+	arena  []byte   // holds texts
+	shaped shaped
 }
 
 // Bytes is how much of the file the chunk covers.
@@ -46,8 +54,13 @@ func (c *Chunk) Memory() int {
 	return len(*c.block)
 }
 
-// Value returns the bytes of a line; they alias the block.
-func (c *Chunk) Value(l *Line) []byte { return c.Data[l.Start:l.End:l.End] }
+// Value returns the bytes of a line; they are good until Release.
+func (c *Chunk) Value(l *Line) []byte {
+	if c.texts != nil {
+		return c.texts[l.End]
+	}
+	return c.Data[l.Start:l.End:l.End]
+}
 
 // Release gives the block back. No slice of it may be used after that.
 func (c *Chunk) Release() {
@@ -58,7 +71,25 @@ func (c *Chunk) Release() {
 	c.Lines = c.Lines[:0]
 	c.Skipped = Skipped{}
 	c.Base, c.From, c.End = 0, 0, Position{}
+	if c.texts != nil {
+		c.releaseTexts()
+	}
 }
+
+func (c *Chunk) releaseTexts() {
+	c.texts = nil
+	clear(c.wide)
+	clear(c.shaped.texts)
+	c.wide, c.shaped.texts, c.shaped.lines = c.wide[:0], c.shaped.texts[:0], c.shaped.lines[:0]
+	c.arena = c.arena[:0]
+	if cap(c.arena) > arenaBytesKept {
+		c.arena = nil
+	}
+}
+
+// arenaBytesKept bounds the memory for texts that a chunk keeps from one Read
+// to the next.
+const arenaBytesKept = 1 << 20
 
 // Outcome says what a Read found.
 type Outcome int
@@ -75,21 +106,59 @@ const (
 	Rewritten
 )
 
-// FileConfig configures the reading of a file.
+// FileConfig configures the reading of files, which share it: what is changed
+// in it holds from the next Read on.
 type FileConfig struct {
 	// LineBytesMax cuts longer lines; 0 means LineBytesMaxDefault.
 	LineBytesMax int
 	// Blocks is the pool of blocks. Required.
 	Blocks *Blocks
+	// Encoding is what the file's bytes are; lines are UTF-8 whatever it is.
+	Encoding Encoding
+	// Form makes records of lines; nil means that each line is one. It may be
+	// shared by files that are read one after the other.
+	Form Form
+	// HoldBytesMax bounds what a file holds back because its record may go on;
+	// 0 means twice the line limit and a block.
+	HoldBytesMax int
 }
+
+// framer is what the configuration says of framing.
+func (c *FileConfig) framer() framer {
+	f := framer{lineBytesMax: c.LineBytesMax, linesMax: linesMax, encoding: c.Encoding}
+	if f.lineBytesMax == 0 {
+		f.lineBytesMax = LineBytesMaxDefault
+	}
+	return f
+}
+
+// hold is how many bytes may be held back.
+func (c *FileConfig) hold() int {
+	if c.HoldBytesMax > 0 {
+		return c.HoldBytesMax
+	}
+	return 2*c.framer().lineBytesMax + BlockBytes
+}
+
+// Extent says how much of what is there a Read takes.
+type Extent uint8
+
+// The extents.
+const (
+	// Whole takes lines with their terminator, and whole records.
+	Whole Extent = iota
+	// Ripe takes records too that might go on.
+	Ripe
+	// All takes an unterminated line too.
+	All
+)
 
 // File follows one open file. Not safe for concurrent use.
 type File struct {
-	f      *os.File // nil while parked
-	id     ID
-	blocks *Blocks
-	frame  framer
-	state  frameState
+	f     *os.File // nil while parked
+	cfg   *FileConfig
+	id    ID
+	state frameState
 
 	offset int64
 	head   Sum
@@ -100,7 +169,7 @@ type File struct {
 }
 
 // Open opens the file that is at path now and begins at 0.
-func Open(path string, cfg FileConfig) (*File, error) {
+func Open(path string, cfg *FileConfig) (*File, error) {
 	f, err := openFile(path)
 	if err != nil {
 		return nil, err
@@ -114,13 +183,7 @@ func Open(path string, cfg FileConfig) (*File, error) {
 		f.Close()
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
-	if cfg.LineBytesMax == 0 {
-		cfg.LineBytesMax = LineBytesMaxDefault
-	}
-	t := &File{
-		f: f, id: info.ID, blocks: cfg.Blocks,
-		frame: framer{lineBytesMax: cfg.LineBytesMax, linesMax: linesMax},
-	}
+	t := &File{f: f, id: info.ID, cfg: cfg}
 	t.Reset()
 	t.seen = info
 	return t, nil
@@ -167,7 +230,7 @@ func (t *File) Resume(p Position) (bool, error) {
 		return false, err
 	}
 	t.head = p.Head
-	t.state = frameState{skip: p.Skip, late: !p.Skip && t.window[t.wlen-1] != '\n'}
+	t.state = frameState{skip: p.Skip, late: !p.Skip && !t.afterNewline()}
 	return true, nil
 }
 
@@ -204,21 +267,29 @@ func (t *File) SkipToEnd() error {
 		return err
 	}
 	t.head = sumOf(head[:n])
-	t.state = frameState{late: t.window[t.wlen-1] != '\n'}
+	t.state = frameState{late: !t.afterNewline()}
 	return nil
+}
+
+// afterNewline says that the window ends with one, or where a line begins all
+// the same: in a hole, or after a byte-order mark.
+func (t *File) afterNewline() bool {
+	before, e := t.window[:t.wlen], t.cfg.Encoding
+	return e.lastNewline(before) == len(before) || e.endsInNUL(before) || e.isMark(before)
 }
 
 func (t *File) lastLineStart(size int64) (int64, error) {
 	step := int64(blockBytesMin)
 	buf := make([]byte, step)
-	for end := size; end > 0 && size-end <= int64(t.frame.lineBytesMax); end -= step {
+	size -= size % t.cfg.Encoding.unit()
+	for end := size; end > 0 && size-end <= int64(t.cfg.framer().lineBytesMax); end -= step {
 		from := max(end-step, 0)
 		n, err := t.f.ReadAt(buf[:end-from], from)
 		if err != nil && err != io.EOF {
 			return 0, fmt.Errorf("find the last line: %w", err)
 		}
-		if i := bytes.LastIndexByte(buf[:n], '\n'); i >= 0 {
-			return from + int64(i) + 1, nil
+		if i := t.cfg.Encoding.lastNewline(buf[:n]); i > 0 {
+			return from + int64(i), nil
 		}
 		if from == 0 {
 			return 0, nil
@@ -232,11 +303,10 @@ func (t *File) Position() Position {
 	return Position{Offset: t.offset, Skip: t.state.skip, Head: t.head, Tail: sumOf(t.window[:t.wlen])}
 }
 
-// Read fills c with the next lines. With final a last line is taken without
-// terminator. After Truncated and Rewritten c is empty and the position is that
+// Read fills c with the next lines, as many as the extent says. After Truncated and Rewritten c is empty and the position is that
 // in the content that is gone; lost estimates the bytes that had been seen after
 // it. Reset then begins with the new content.
-func (t *File) Read(c *Chunk, final bool) (o Outcome, lost int64, err error) {
+func (t *File) Read(c *Chunk, extent Extent) (o Outcome, lost int64, err error) {
 	before := t.seen
 	info, err := InfoOf(t.f)
 	if err != nil {
@@ -255,7 +325,7 @@ func (t *File) Read(c *Chunk, final bool) (o Outcome, lost int64, err error) {
 			return t.gone(Rewritten, before)
 		}
 	}
-	return t.read(c, before, final)
+	return t.read(c, before, extent)
 }
 
 // headSame compares the file's beginning with what was read of it. It is the
@@ -269,26 +339,32 @@ func (t *File) headSame() (bool, error) {
 	return n == t.head.Len && (n == 0 || sumOf(buf[:n]) == t.head), nil
 }
 
-func (t *File) read(c *Chunk, before Info, final bool) (Outcome, int64, error) {
+func (t *File) read(c *Chunk, before Info, extent Extent) (Outcome, int64, error) {
 	want := t.wlen + int(min(t.seen.Size-t.offset, 1<<30))
 	size := min(want, BlockBytes)
+	if c.BytesMax > 0 {
+		size = min(size, t.wlen+c.BytesMax)
+	}
 	for {
-		block := t.blocks.get(size)
+		block := t.cfg.Blocks.get(size)
 		n, err := t.f.ReadAt((*block)[:min(len(*block), want)], t.offset-int64(t.wlen))
 		if err != nil && err != io.EOF {
-			t.blocks.put(block)
+			t.cfg.Blocks.put(block)
 			return Idle, 0, fmt.Errorf("read at offset %d: %w", t.offset, err)
 		}
 		data := (*block)[:n]
 		if !bytes.HasPrefix(data, t.window[:t.wlen]) {
-			t.blocks.put(block)
+			t.cfg.Blocks.put(block)
 			if n < t.wlen {
 				return t.gone(Truncated, before)
 			}
 			return t.gone(Rewritten, before)
 		}
 		atEnd := n == want
-		more := t.take(c, data, block, final && atEnd)
+		if !atEnd {
+			extent = Whole
+		}
+		more := t.take(c, data, block, extent)
 		switch {
 		case c.Bytes() > 0:
 			if more || !atEnd {
@@ -307,11 +383,18 @@ func (t *File) read(c *Chunk, before Info, final bool) (Outcome, int64, error) {
 }
 
 // take frames the block's data and moves the position over it.
-func (t *File) take(c *Chunk, data []byte, block *[]byte, final bool) (more bool) {
-	c.block, c.blocks, c.Data = block, t.blocks, data
+func (t *File) take(c *Chunk, data []byte, block *[]byte, extent Extent) (more bool) {
+	c.block, c.blocks, c.Data = block, t.cfg.Blocks, data
 	c.Base = t.offset - int64(t.wlen)
 	c.From = t.offset
-	end, more := t.frame.frame(c, data, t.wlen, &t.state, final)
+	frame, before := t.cfg.framer(), t.state
+	if c.LinesMax > 0 && t.cfg.Form == nil {
+		frame.linesMax = min(frame.linesMax, c.LinesMax)
+	}
+	end, more := frame.frame(c, data, t.wlen, &t.state, extent == All)
+	if t.cfg.Form != nil && len(c.Lines) > 0 {
+		end, more = t.shape(c, data, end, more, before, extent)
+	}
 	t.advance(data, end)
 	c.End = t.Position()
 	return more
@@ -331,9 +414,6 @@ func (t *File) advance(data []byte, end int) {
 func (t *File) gone(o Outcome, before Info) (Outcome, int64, error) {
 	return o, max(before.Size-t.offset, 0), nil
 }
-
-// LimitLines changes the line limit from the next Read on.
-func (t *File) LimitLines(bytesMax int) { t.frame.lineBytesMax = bytesMax }
 
 // Park closes the descriptor and keeps the position. Unpark opens it again.
 func (t *File) Park() error {

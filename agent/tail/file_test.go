@@ -13,7 +13,7 @@ func readAll(t *testing.T, f *File) (lines []string, o Outcome, lost int64) {
 	t.Helper()
 	for {
 		var c Chunk
-		o, lost, err := f.Read(&c, false)
+		o, lost, err := f.Read(&c, Whole)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,7 +29,7 @@ func readAll(t *testing.T, f *File) (lines []string, o Outcome, lost int64) {
 
 func openAt(t *testing.T, path string) *File {
 	t.Helper()
-	f, err := Open(path, FileConfig{Blocks: &Blocks{}, LineBytesMax: 1 << 20})
+	f, err := Open(path, &FileConfig{Blocks: &Blocks{}, LineBytesMax: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestNoAllocationPerLine(t *testing.T) {
 	read := func() {
 		f.Reset()
 		for {
-			o, _, err := f.Read(&c, false)
+			o, _, err := f.Read(&c, Whole)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,14 +2,22 @@ package tail
 
 import "bytes"
 
-// Line is one line: a place in the data of its Chunk.
+// Line is one line, or a record that a form made of some: a place in the data
+// of its Chunk.
 type Line struct {
-	Start, End uint32 // without terminator
-	Next       uint32 // where it ends in the file's bytes: terminator included
+	// Start is where it begins, End where it ends without terminator. In a
+	// chunk with texts of its own End is the number of the line's.
+	Start, End uint32
+	// Next is where it ends in the file's bytes, terminator included. Next less
+	// Start is what it takes in the file; of a record it is the sum of its
+	// lines, which others may lie between.
+	Next uint32
 	// Cut says that the line was longer than the limit; its rest is dropped.
 	Cut bool
 	// Partial says that the line had no terminator when it was sent.
 	Partial bool
+	// Split says that a limit ended the record before its last line.
+	Split bool
 }
 
 // Skipped counts bytes that are in the file and in no line.
@@ -19,6 +27,7 @@ type Skipped struct {
 	TooLong int64 // rest of lines beyond the limit
 	Late    int64 // terminator that came after its line was sent without one
 	Cuts    int64 // number of lines cut (not bytes)
+	Splits  int64 // number of records that a limit ended (not bytes)
 }
 
 // Bytes is the sum of the skipped bytes.
@@ -28,6 +37,7 @@ func (s Skipped) Bytes() int64 { return s.NULs + s.Mark + s.TooLong + s.Late }
 type framer struct {
 	lineBytesMax int
 	linesMax     int
+	encoding     Encoding
 }
 
 // frameState is what framing needs to know of the bytes before.
@@ -43,6 +53,9 @@ var byteOrderMark = []byte{0xEF, 0xBB, 0xBF}
 // is left after that is an unterminated line, or lines beyond linesMax (more).
 // With final an unterminated line is taken as it is.
 func (f *framer) frame(c *Chunk, data []byte, at int, st *frameState, final bool) (end int, more bool) {
+	if f.encoding != UTF8 {
+		return f.frameWide(c, data, at, st, final)
+	}
 	at, wait := f.begin(c, data, at, st, final)
 	if wait {
 		return at, false

@@ -31,14 +31,14 @@ func BenchmarkReadFrame(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
-		f, err := Open(path, FileConfig{Blocks: blocks})
+		f, err := Open(path, &FileConfig{Blocks: blocks})
 		if err != nil {
 			b.Fatal(err)
 		}
 		var c Chunk
 		got := 0
 		for {
-			o, _, err := f.Read(&c, false)
+			o, _, err := f.Read(&c, Whole)
 			if err != nil {
 				b.Fatal(err)
 			}
