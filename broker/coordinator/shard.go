@@ -14,6 +14,9 @@ import (
 const (
 	// loadBytesMax is how much one read of a load asks for (Kafka's offsets.load.buffer.size).
 	loadBytesMax = 5 << 20
+	// refusalLogInterval is how often it is said at most that writes are refused: every
+	// commit is while too few replicas are in sync.
+	refusalLogInterval = 10 * time.Second
 	// batchBytesMaxDefault is the largest batch a shard writes (Kafka's max.message.bytes).
 	batchBytesMaxDefault = 1048588
 )
@@ -57,6 +60,9 @@ type Shard[M Machine] struct {
 	builder record.Builder
 	wake    time.Time // when the clock timer fires; zero: not armed
 	stop    func()    // stops the clock timer
+	// refused counts the writes that were refused since that was logged, at refusalAt.
+	refused   int
+	refusalAt time.Time
 }
 
 // pendingWrite is a write in the log below which the high watermark has not yet passed.
@@ -155,7 +161,7 @@ func (s *Shard[M]) append(w Write, r *round) {
 	now := s.clock.Now()
 	last, err := s.appendBatch(w.Records, now)
 	if err != nil {
-		s.log.Warn("coordinator write refused", "records", len(w.Records), "error", err)
+		s.logRefusal(err, now)
 		if w.Done != nil {
 			w.Done(err, now, &r.actions)
 		}
@@ -166,6 +172,15 @@ func (s *Shard[M]) append(w Write, r *round) {
 	}
 	s.pending = append(s.pending, pendingWrite{last: last, write: w})
 	r.awaits = append(r.awaits, last)
+}
+
+func (s *Shard[M]) logRefusal(err error, now time.Time) {
+	s.refused++
+	if !s.refusalAt.IsZero() && now.Sub(s.refusalAt) < refusalLogInterval {
+		return
+	}
+	s.log.Warn("coordinator writes are refused", "writes", s.refused, "epoch", s.epoch, "error", err)
+	s.refused, s.refusalAt = 0, now
 }
 
 func (s *Shard[M]) appendBatch(records []Record, now time.Time) (last int64, err error) {

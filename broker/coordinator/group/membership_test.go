@@ -188,7 +188,9 @@ func TestAssignmentThatIsNotStored(t *testing.T) {
 	f.log.refuse = nil
 	req := joinRequest("g")
 	req.MemberID = id
-	if got := f.join(req).get(); got.Generation != 2 {
+	again := f.join(req)
+	f.clock.advance(unstoredPauseMin)
+	if got := again.get(); got.Generation != 2 {
 		t.Errorf("%+v", got)
 	}
 }

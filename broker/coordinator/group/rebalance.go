@@ -40,7 +40,7 @@ func (m *machine) prepareRebalance(in step, g *group, reason string) {
 		delay := m.cfg.InitialRebalanceDelay
 		m.waitForMore(in, g, delay, max(g.rebalanceTimeout()-delay, 0))
 	case g.allJoined():
-		m.completeJoin(in, g)
+		m.completeJoinIfAllJoined(in, g)
 	default:
 		m.setTimer(&g.joinTimer, in.now.Add(g.rebalanceTimeout()), func(in step) { m.completeJoin(in, g) })
 	}
@@ -59,11 +59,39 @@ func (m *machine) waitForMore(in step, g *group, delay, remaining time.Duration)
 	})
 }
 
-// completeJoinIfAllJoined ends the first phase of a rebalance when nobody is missing.
+// completeJoinIfAllJoined ends the first phase of a rebalance when nobody is missing and
+// the group is not held.
 func (m *machine) completeJoinIfAllJoined(in step, g *group) {
-	if g.state == preparingRebalance && g.allJoined() {
+	switch {
+	case g.state != preparingRebalance || !g.allJoined():
+	case len(g.members) > 0 && in.now.Before(g.heldTo):
+		m.setTimer(&g.joinTimer, g.heldTo, func(in step) { m.holdEnds(in, g) })
+	default:
 		m.completeJoin(in, g)
 	}
+}
+
+// holdEnds goes on with a rebalance that was held. A member may have been taken out
+// and be missed again meanwhile.
+func (m *machine) holdEnds(in step, g *group) {
+	if g.allJoined() {
+		m.completeJoin(in, g)
+		return
+	}
+	m.setTimer(&g.joinTimer, in.now.Add(g.rebalanceTimeout()), func(in step) { m.completeJoin(in, g) })
+}
+
+// Pauses of a group whose assignments cannot be stored, as while too few replicas of
+// the offsets topic are in sync: its members would join again at once, and again.
+const (
+	unstoredPauseMin = 100 * time.Millisecond
+	unstoredPauseMax = 3 * time.Second
+)
+
+// hold keeps the next generation from beginning for a while, each time longer.
+func (g *group) hold(now time.Time) {
+	g.unstored = min(max(2*g.unstored, unstoredPauseMin), unstoredPauseMax)
+	g.heldTo = now.Add(g.unstored)
 }
 
 // completeJoin begins the next generation with those who have joined. Static members keep their

@@ -48,8 +48,12 @@ type group struct {
 	awaiting    int                           // members whose join waits
 
 	newMemberAdded bool // while the initial rebalance waits
-	joinTimer      coordinator.Timer
-	syncTimer      coordinator.Timer
+	// unstored is the pause that followed the last of several assignments in a row that
+	// could not be stored, 0 if there is none; no generation begins before heldTo.
+	unstored  time.Duration
+	heldTo    time.Time
+	joinTimer coordinator.Timer
+	syncTimer coordinator.Timer
 
 	// consumer is the group's state in the consumer protocol; nil for the classic one. With it the
 	// fields above say nothing, but for state, which is empty or dead.

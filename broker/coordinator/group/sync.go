@@ -80,9 +80,11 @@ func (m *machine) storeAssignment(in step, g *group, given []Assignment) {
 				mem.assignment = nil
 			}
 			m.answerSyncs(in, g, err)
+			g.hold(in.now)
 			m.prepareRebalance(in, g, "the assignment could not be stored")
 			return
 		}
+		g.unstored = 0
 		for _, mem := range g.members {
 			mem.assignment = assignment[mem.id]
 		}
