@@ -88,8 +88,8 @@ func refusedAll(results []cluster.AlterPartitionResult) int16 {
 	return 0
 }
 
-// tagReplicas carries the replicas in the answer, which Kafka's lacks; the other
-// brokers' side knows it under the same number.
+// tagReplicas carries the replicas in the answer, and which of them a reassignment adds
+// and removes, which Kafka's lacks; the other brokers' side knows it under the same number.
 const tagReplicas = 1010
 
 func altered(result cluster.AlterPartitionResult) kmsg.AlterPartitionResponseTopicPartition {
@@ -100,9 +100,11 @@ func altered(result cluster.AlterPartitionResult) kmsg.AlterPartitionResponseTop
 		p := result.Partition
 		out.LeaderID, out.LeaderEpoch, out.PartitionEpoch, out.ISR = p.Leader, p.LeaderEpoch, p.PartitionEpoch, p.ISR
 		w := writer{}
-		w.uvarint(len(p.Replicas))
-		for _, id := range p.Replicas {
-			w.uvarint(int(uint32(id)))
+		for _, ids := range [][]int32{p.Replicas, p.Adding, p.Removing} {
+			w.uvarint(len(ids))
+			for _, id := range ids {
+				w.uvarint(int(uint32(id)))
+			}
 		}
 		out.UnknownTags.Set(tagReplicas, w.b)
 	}

@@ -38,17 +38,13 @@ func (a *API) electLeaders(_ *server.Request, req *kmsg.ElectLeadersRequest) kms
 	if resp.ErrorCode, _ = topicError(err); err != nil {
 		return resp
 	}
-	at := map[string]int{}
+	topics := grouped{}
 	topic := func(name string) *kmsg.ElectLeadersResponseTopic {
-		i, ok := at[name]
-		if !ok {
-			i = len(resp.Topics)
-			at[name] = i
+		return &resp.Topics[topics.at(name, len(resp.Topics), func() {
 			t := kmsg.NewElectLeadersResponseTopic()
 			t.Topic = name
 			resp.Topics = append(resp.Topics, t)
-		}
-		return &resp.Topics[i]
+		})]
 	}
 	if req.Topics == nil { // as Kafka, which names all topics
 		for _, t := range a.Image().Topics() {

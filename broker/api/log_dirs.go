@@ -85,17 +85,14 @@ func describeDir(partitions []*replica.Partition) []kmsg.DescribeLogDirsResponse
 // to move it refused. The response has no room for a reason, which is logged.
 func (a *API) alterReplicaLogDirs(_ *server.Request, req *kmsg.AlterReplicaLogDirsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.AlterReplicaLogDirsResponse)
-	at := map[string]int{}
+	topics := grouped{}
 	for _, d := range req.Dirs {
 		for _, t := range d.Topics {
-			i, known := at[t.Topic]
-			if !known {
-				i = len(resp.Topics)
-				at[t.Topic] = i
+			i := topics.at(t.Topic, len(resp.Topics), func() {
 				out := kmsg.NewAlterReplicaLogDirsResponseTopic()
 				out.Topic = t.Topic
 				resp.Topics = append(resp.Topics, out)
-			}
+			})
 			for _, index := range t.Partitions {
 				out := kmsg.NewAlterReplicaLogDirsResponseTopicPartition()
 				out.Partition, out.ErrorCode = index, a.moveLog(t.Topic, index, d.Dir)

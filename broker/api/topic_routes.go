@@ -49,6 +49,20 @@ func topicError(err error) (code int16, message *string) {
 	return kerr.UnknownServerError.Code, &text
 }
 
+// grouped tells where a topic is in an answer that groups partitions by topic.
+type grouped map[string]int
+
+// at is a topic's place; one that has none yet gets the next, which add makes.
+func (g grouped) at(topic string, next int, add func()) int {
+	i, known := g[topic]
+	if !known {
+		i = next
+		g[topic] = i
+		add()
+	}
+	return i
+}
+
 type errorCode struct {
 	err  error
 	code int16

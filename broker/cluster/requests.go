@@ -15,48 +15,57 @@ func (c *Controller) AlterPartitions(ctx context.Context, brokerID int32, broker
 	for i, a := range asked {
 		out[i].TopicPartition, out[i].TopicID = a.TopicPartition, a.TopicID
 	}
-	all := func(err error) []AlterPartitionResult {
+	r, err := c.enterFor(ctx, brokerID, brokerEpoch)
+	if err != nil {
 		for i := range out {
-			out[i].Err = err
+			out[i].Err = fmt.Errorf("change in-sync replicas: %w", err)
 		}
 		return out
 	}
-	r, err := c.enterFor(ctx, brokerID, brokerEpoch)
-	if err != nil {
-		return all(fmt.Errorf("change in-sync replicas: %w", err))
-	}
 	defer c.leave()
-	next := r.image
-	var moving []Ongoing
-	seen := make(map[TopicPartition]bool, len(asked))
-	for i, a := range asked {
-		if seen[a.TopicPartition] {
-			out[i].Err = fmt.Errorf("%w: %s-%d appears more than once", ErrInvalidRequest, a.Topic, a.Partition)
-			continue
-		}
-		seen[a.TopicPartition] = true
-		a.Leader = brokerID
-		im, err := AlterISR(next, a)
-		if err != nil {
-			out[i].Err = err
-			continue
-		}
-		if next = im; next.Topic(a.Topic).Partitions[a.Partition].Reassigning() {
-			moving = append(moving, Ongoing{TopicPartition: a.TopicPartition})
-		}
-	}
-	if err := c.commit(ctx, r, next); err != nil {
-		return all(fmt.Errorf("change in-sync replicas: %w", err))
-	}
-	if err := c.continueReassignments(ctx, r, moving); err != nil {
-		c.log.Warn("a reassignment cannot be ended; it is tried again with the next change", "error", err)
-	}
-	for i := range out {
-		if out[i].Err == nil {
+	for i, err := range c.alterEach(ctx, r, "change in-sync replicas", len(asked),
+		func(i int) TopicPartition { return asked[i].TopicPartition },
+		func(im *Image, i int) (*Image, error) {
+			a := asked[i]
+			a.Leader = brokerID
+			return AlterISR(im, a)
+		}) {
+		if out[i].Err = err; err == nil {
 			out[i].Partition, _ = r.image.Partition(out[i].Topic, out[i].TopicPartition.Partition)
 		}
 	}
 	return out
+}
+
+// alterEach decides on each of n partitions, stores what was decided, and goes on with
+// the reassignments among them. Each answers for itself, in order; one that appears
+// again is refused. The caller holds the lock.
+func (c *Controller) alterEach(ctx context.Context, r *term, what string, n int, at func(int) TopicPartition, alter func(*Image, int) (*Image, error)) []error {
+	errs := make([]error, n)
+	next := r.image
+	var altered []TopicPartition
+	seen := make(map[TopicPartition]bool, n)
+	for i := range n {
+		tp := at(i)
+		if seen[tp] {
+			errs[i] = fmt.Errorf("%w: %s-%d appears more than once", ErrInvalidRequest, tp.Topic, tp.Partition)
+			continue
+		}
+		seen[tp] = true
+		im, err := alter(next, i)
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		next, altered = im, append(altered, tp)
+	}
+	if err := c.commit(ctx, r, next); err != nil {
+		return fill(errs, fmt.Errorf("%s: %w", what, err))
+	}
+	if err := c.continueReassignments(ctx, r, altered); err != nil {
+		c.log.Warn("a reassignment cannot be gone on with; it is tried again with the next change", "error", err)
+	}
+	return errs
 }
 
 // enterFor is enter for a request of a broker that must be registered.
@@ -167,30 +176,9 @@ func (c *Controller) AlterReassignments(ctx context.Context, asked []Reassignmen
 		return fill(out, fmt.Errorf("reassign partitions: %w", err))
 	}
 	defer c.leave()
-	next := r.image
-	var moving []Ongoing
-	seen := make(map[TopicPartition]bool, len(asked))
-	for i, a := range asked {
-		if seen[a.TopicPartition] {
-			out[i] = fmt.Errorf("%w: %s-%d appears more than once", ErrInvalidRequest, a.Topic, a.Partition)
-			continue
-		}
-		seen[a.TopicPartition] = true
-		im, err := alterReassignment(next, a, mayChangeFactor)
-		if err != nil {
-			out[i] = err
-			continue
-		}
-		next = im
-		moving = append(moving, Ongoing{TopicPartition: a.TopicPartition})
-	}
-	if err := c.commit(ctx, r, next); err != nil {
-		return fill(out, fmt.Errorf("reassign partitions: %w", err))
-	}
-	if err := c.continueReassignments(ctx, r, moving); err != nil {
-		c.log.Warn("a reassignment cannot be ended; it is tried again with the next change", "error", err)
-	}
-	return out
+	return c.alterEach(ctx, r, "reassign partitions", len(asked),
+		func(i int) TopicPartition { return asked[i].TopicPartition },
+		func(im *Image, i int) (*Image, error) { return alterReassignment(im, asked[i], mayChangeFactor) })
 }
 
 func alterReassignment(im *Image, a Reassignment, mayChangeFactor bool) (*Image, error) {

@@ -230,7 +230,11 @@ func (c *Controller) meetBrokers(ctx context.Context, r *term) error {
 		c.log.Info("brokers that came or left are dealt with", "brokers", len(live), "took", time.Since(begun).Round(time.Millisecond))
 	}
 	r.known = met
-	return c.continueReassignments(ctx, r, Reassignments(r.image))
+	var moving []TopicPartition
+	for _, o := range Reassignments(r.image) {
+		moving = append(moving, o.TopicPartition)
+	}
+	return c.continueReassignments(ctx, r, moving)
 }
 
 func (c *Controller) logArrival(im *Image, b Broker) {
@@ -243,12 +247,15 @@ func (c *Controller) logArrival(im *Image, b Broker) {
 
 // continueReassignments goes on with those that can be, and ends those that have
 // come to their end.
-func (c *Controller) continueReassignments(ctx context.Context, r *term, under []Ongoing) error {
+func (c *Controller) continueReassignments(ctx context.Context, r *term, among []TopicPartition) error {
 	next := r.image
-	for _, o := range under {
-		next = ContinueReassignment(next, o.TopicPartition)
-		if p, ok := next.Partition(o.Topic, o.Partition); ok && !p.Reassigning() {
-			c.log.Info("a reassignment is done", "topic", o.Topic, "partition", o.Partition, "replicas", p.Replicas)
+	for _, tp := range among {
+		was := next
+		if next = ContinueReassignment(was, tp); next == was {
+			continue
+		}
+		if p, _ := next.Partition(tp.Topic, tp.Partition); !p.Reassigning() {
+			c.log.Info("a reassignment is done", "topic", tp.Topic, "partition", tp.Partition, "replicas", p.Replicas)
 		}
 	}
 	if next == r.image {

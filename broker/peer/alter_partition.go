@@ -14,7 +14,7 @@ const alterPartitionVersion = 3
 
 // AlterPartitions asks the controller, which is taken to be to, for other
 // in-sync replicas. Each partition answers for itself, in the order asked; of
-// its state the answer has the leader, the epochs, the replicas and those in sync. An
+// its state the answer has all but the offline replicas. An
 // error of the whole is cluster.ErrNotController, cluster.ErrStaleBrokerEpoch
 // or the connection's.
 func (c *Client) AlterPartitions(ctx context.Context, to cluster.Broker, brokerID int32, brokerEpoch int64, asked []cluster.AlterPartition) ([]cluster.AlterPartitionResult, error) {
@@ -39,16 +39,13 @@ func alterPartitionRequest(brokerID int32, brokerEpoch int64, asked []cluster.Al
 	req := kmsg.NewPtrAlterPartitionRequest()
 	req.Version = alterPartitionVersion
 	req.BrokerID, req.BrokerEpoch = brokerID, brokerEpoch
-	at := map[cluster.TopicID]int{}
+	topics := grouped{}
 	for _, a := range asked {
-		i, ok := at[a.TopicID]
-		if !ok {
-			i = len(req.Topics)
-			at[a.TopicID] = i
+		i := topics.at(a.TopicID, len(req.Topics), func() {
 			t := kmsg.NewAlterPartitionRequestTopic()
 			t.TopicID = a.TopicID
 			req.Topics = append(req.Topics, t)
-		}
+		})
 		p := kmsg.NewAlterPartitionRequestTopicPartition()
 		p.Partition, p.LeaderEpoch, p.PartitionEpoch = a.Partition, a.LeaderEpoch, a.PartitionEpoch
 		for _, r := range a.ISR {
@@ -59,6 +56,20 @@ func alterPartitionRequest(brokerID int32, brokerEpoch int64, asked []cluster.Al
 		req.Topics[i].Partitions = append(req.Topics[i].Partitions, p)
 	}
 	return req
+}
+
+// grouped tells where a topic is in a request whose partitions are grouped by topic.
+type grouped map[cluster.TopicID]int
+
+// at is a topic's place; one that has none yet gets the next, which add makes.
+func (g grouped) at(id cluster.TopicID, next int, add func()) int {
+	i, known := g[id]
+	if !known {
+		i = next
+		g[id] = i
+		add()
+	}
+	return i
 }
 
 type partitionKey struct {
@@ -85,7 +96,8 @@ func readAltered(answer *kmsg.AlterPartitionResponse, asked []cluster.AlterParti
 		}
 		out[i].Partition = cluster.Partition{Leader: p.LeaderID, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, ISR: p.ISR}
 		d, ok := tagged(p.UnknownTags, tagReplicas)
-		if out[i].Partition.Replicas = d.ids(); !ok || d.err() != nil {
+		st := &out[i].Partition
+		if st.Replicas, st.Adding, st.Removing = d.ids(), d.ids(), d.ids(); !ok || d.err() != nil {
 			return fmt.Errorf("%w: replicas of %s-%d", errMalformed, a.Topic, a.Partition)
 		}
 	}

@@ -148,7 +148,7 @@ func (s *fetchSession) fill(out *kmsg.FetchRequest, req *replica.FetchRequest) {
 	if s.epoch == sessionFull {
 		s.known = make(map[partitionKey]askedPartition, len(req.Partitions))
 	}
-	topics := map[cluster.TopicID]int{}
+	topics := grouped{}
 	for i := range req.Partitions {
 		q := &req.Partitions[i]
 		key := partitionKey{q.Partition.TopicID(), q.Partition.Index()}
@@ -158,14 +158,11 @@ func (s *fetchSession) fill(out *kmsg.FetchRequest, req *replica.FetchRequest) {
 		if was.seen = s.epoch; known && was == now {
 			continue
 		}
-		at, ok := topics[key.id]
-		if !ok {
-			at = len(out.Topics)
-			topics[key.id] = at
+		at := topics.at(key.id, len(out.Topics), func() {
 			t := kmsg.NewFetchRequestTopic()
 			t.TopicID = key.id
 			out.Topics = append(out.Topics, t)
-		}
+		})
 		out.Topics[at].Partitions = append(out.Topics[at].Partitions, now.encode(key.index))
 	}
 	if len(s.known) > len(req.Partitions) {
@@ -182,20 +179,17 @@ func (a askedPartition) encode(index int32) kmsg.FetchRequestTopicPartition {
 
 // forget names the partitions that were asked for before and are not now.
 func (s *fetchSession) forget(out *kmsg.FetchRequest) {
-	topics := map[cluster.TopicID]int{}
+	topics := grouped{}
 	for key, asked := range s.known {
 		if asked.seen == s.epoch {
 			continue
 		}
 		delete(s.known, key)
-		at, ok := topics[key.id]
-		if !ok {
-			at = len(out.ForgottenTopics)
-			topics[key.id] = at
+		at := topics.at(key.id, len(out.ForgottenTopics), func() {
 			t := kmsg.NewFetchRequestForgottenTopic()
 			t.TopicID = key.id
 			out.ForgottenTopics = append(out.ForgottenTopics, t)
-		}
+		})
 		out.ForgottenTopics[at].Partitions = append(out.ForgottenTopics[at].Partitions, key.index)
 	}
 }

@@ -29,7 +29,8 @@ const (
 	// tagBroker is on a broker of UpdateMetadata: its epoch and whether it is shutting down.
 	tagBroker = 1006
 	// tagReplicas is on a partition of AlterPartition's answer: its replicas, which
-	// may have changed since the leader was told them.
+	// may have changed since the leader was told them, and those that a reassignment
+	// adds and removes.
 	tagReplicas = 1010
 	// tagTopicID is on a topic of StopReplica.
 	tagTopicID = 1007
