@@ -69,14 +69,15 @@ type Broker struct {
 	stepsDone chan struct{}
 	joined    bool // a member of the cluster, which is to be left
 
-	displaced chan error // has room for one
+	displaced chan error    // has room for one
+	noted     chan struct{} // closed when the directory knows of this membership
 }
 
 // New checks the configuration and returns a broker that has touched nothing
 // yet. Its metrics are registered with reg, which may be nil, when it starts.
 func New(log *slog.Logger, reg prometheus.Registerer, cfg Config) (*Broker, error) {
 	cfg = cfg.withDefaults()
-	b := &Broker{log: log, reg: reg, cfg: cfg, displaced: make(chan error, 1)}
+	b := &Broker{log: log, reg: reg, cfg: cfg, displaced: make(chan error, 1), noted: make(chan struct{})}
 	if reg == nil {
 		b.reg = prometheus.NewRegistry()
 	}

@@ -75,14 +75,14 @@ func (b *Broker) buildMembership() {
 	var pusher cluster.Pusher
 	if b.clustered() {
 		b.peers = peer.New(b.log, peer.Config{BrokerID: b.cfg.NodeID, Listener: b.cfg.InterBrokerListener})
-		pusher = b.peers
+		pusher, cfg.Away = b.peers, b.controllerAway
 		if !b.cfg.NoLeaderRebalance {
 			cfg.BalanceInterval, cfg.ImbalancePercent = b.cfg.LeaderImbalanceCheck, max(b.cfg.LeaderImbalancePercent, 0)
 		}
 	}
 	b.controller = cluster.NewController(b.log, b.clusterStore, b.metadata, pusher, cfg)
 	b.member = cluster.NewMember(b.log, b.clusterStore, b.controller, cluster.MemberConfig{
-		SessionTimeout: b.cfg.ZooKeeperSessionTimeout, Now: b.cfg.Now, Displaced: b.isDisplaced,
+		SessionTimeout: b.cfg.ZooKeeperSessionTimeout, JoinTimeout: b.cfg.ZooKeeperConnectTimeout, Now: b.cfg.Now, Displaced: b.isDisplaced,
 	})
 	b.metadata.Subscribe(b.member.Seen)
 }
@@ -99,7 +99,7 @@ func (b *Broker) buildReplication() {
 	}, replica.FetcherConfig{
 		Backoff: b.cfg.ReplicaFetchBackoff, PartitionBytes: b.cfg.ReplicaFetchPartitionBytesMax, ResponseBytes: b.cfg.ReplicaFetchBytesMax,
 		Throttle: b.throttles.follower, Throttled: b.isThrottled,
-	}, b.member.Settled(), b.cfg.Now)
+	}, b.awaitSettled, b.cfg.Now)
 }
 
 func (b *Broker) buildAPI() {

@@ -115,6 +115,11 @@ type Config struct {
 	// loses nothing, losing power does [the contrary of log.group.fsync.enable, which Kafka lacks].
 	NoGroupFsync bool
 
+	// StrayRetention is how long a directory is kept that was set aside because the
+	// cluster has no such partition here [log.stray.retention.hours, which Kafka lacks]:
+	// 7 days; below zero for ever.
+	StrayRetention time.Duration
+
 	// OffsetsPartitions and OffsetsReplicationFactor are those of
 	// __consumer_offsets when it is made [offsets.topic.num.partitions,
 	// offsets.topic.replication.factor]: 50 and 3, and never more replicas than brokers.
@@ -229,6 +234,7 @@ type Config struct {
 const (
 	defaultListen                   = "127.0.0.1:9092"
 	defaultDataDir                  = "data"
+	defaultStrayRetention           = 7 * 24 * time.Hour
 	defaultOffsetsPartitions        = 50
 	defaultOffsetsReplicationFactor = 3
 	defaultRebalanceDelay           = 3 * time.Second
@@ -323,6 +329,7 @@ func (c Config) withDefaults() Config {
 	or(&c.LeaderImbalancePercent, defaultLeaderImbalancePercent)
 	or(&c.NumPartitions, 1)
 	or(&c.DefaultReplicationFactor, 1)
+	or(&c.StrayRetention, defaultStrayRetention)
 	or(&c.OffsetsPartitions, defaultOffsetsPartitions)
 	or(&c.OffsetsReplicationFactor, defaultOffsetsReplicationFactor)
 	or(&c.OffsetsRetention, defaultOffsetsRetention)

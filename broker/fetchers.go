@@ -23,7 +23,7 @@ type fetchers struct {
 	perPeer  int
 	fetch    peer.FetchConfig
 	follower replica.FetcherConfig
-	settled  <-chan struct{} // nothing is fetched before it is closed
+	settled  func(context.Context) // nothing is fetched before it returns
 	now      func() time.Time
 
 	mu      sync.Mutex // guards what follows; no other lock is taken under it but the fetchers' own
@@ -39,7 +39,7 @@ type leaderFetchers struct {
 	loops []*fetchLoop
 }
 
-func newFetchers(log *slog.Logger, client *peer.Client, perPeer int, fetch peer.FetchConfig, follower replica.FetcherConfig, settled <-chan struct{}, now func() time.Time) *fetchers {
+func newFetchers(log *slog.Logger, client *peer.Client, perPeer int, fetch peer.FetchConfig, follower replica.FetcherConfig, settled func(context.Context), now func() time.Time) *fetchers {
 	return &fetchers{
 		log: log, client: client, perPeer: perPeer, fetch: fetch, follower: follower, settled: settled, now: now,
 		leaders: map[int32]*leaderFetchers{}, at: map[*replica.Partition]*fetchLoop{},
@@ -189,7 +189,7 @@ type fetchLoop struct {
 	fetcher *replica.Fetcher
 	conn    *peer.FetchConn
 	log     *slog.Logger
-	settled <-chan struct{}
+	settled func(context.Context)
 	now     func() time.Time
 	wake    chan struct{} // has room for one
 	stop    context.CancelFunc
@@ -224,10 +224,7 @@ func (l *fetchLoop) again(list []*replica.Partition) {
 
 func (l *fetchLoop) run(ctx context.Context) {
 	defer l.conn.Close()
-	select {
-	case <-l.settled:
-	case <-ctx.Done():
-	}
+	l.settled(ctx)
 	lost := false
 	for ctx.Err() == nil {
 		now := l.now()

@@ -69,14 +69,10 @@ func (k *isrKeeper) take() []*replica.Partition {
 }
 
 // run looks at all leaders every so often, and at those that are due at once, once
-// settled is closed and until ctx ends. A leader that is alone in sync and still
+// settled returns and until ctx ends. A leader that is alone in sync and still
 // remembered as one that lost records stays in sync only as long as it is alone.
-func (k *isrKeeper) run(ctx context.Context, settled <-chan struct{}, lagMax time.Duration) {
-	select {
-	case <-settled:
-	case <-ctx.Done():
-		return
-	}
+func (k *isrKeeper) run(ctx context.Context, settled func(context.Context), lagMax time.Duration) {
+	settled(ctx)
 	all := time.NewTicker(min(max(lagMax/4, 10*time.Millisecond), isrCheckMax))
 	defer all.Stop()
 	for {

@@ -34,7 +34,11 @@ func (b *Broker) join(ctx context.Context, self cluster.Broker) error {
 	b.joined = true
 	b.highWatermarkStep() // what recovery cut has been told, and is not to be told again
 	b.recovered.log(b.log, clean, time.Since(begun))
-	return b.noteMembership()
+	if err := b.noteMembership(); err != nil {
+		return err
+	}
+	close(b.noted)
+	return nil
 }
 
 // unbegin puts back the marks of a clean stop: nothing has been written.

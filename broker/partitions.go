@@ -2,12 +2,10 @@ package broker
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -258,17 +256,6 @@ func (b *Broker) claimDir(dir string, id cluster.TopicID) error {
 		}
 	}
 	return commitlog.WriteTopicID(b.cfg.FS, dir, id)
-}
-
-// straySuffix marks the directory of a partition that the cluster does not
-// know, as in Kafka. It is kept for the operator to decide.
-const straySuffix = "-stray"
-
-func (b *Broker) setAside(dir string) error {
-	to := fmt.Sprintf("%s.%s%s", dir, strings.ReplaceAll(randomID(), "-", "_"), straySuffix)
-	b.log.Warn("a directory belongs to no partition of the cluster and is set aside; remove it if its records are not needed",
-		"dir", dir, "now", to)
-	return b.cfg.FS.Rename(dir, to)
 }
 
 // holds tells whether this broker has a replica of a partition.

@@ -174,6 +174,16 @@ func properties() []property {
 			},
 			get: func(c *Config) string { return javaDouble(c.CleanerBytesPerSecond) },
 		},
+		{
+			name: "log.stray.retention.hours", typ: cluster.ConfigInt,
+			doc: "How long the directory of a partition that the cluster does not have here is kept under another name, in hours; -1 for ever.",
+			set: setInt(-1, math.MaxInt32/3600, func(c *Config, n int64) {
+				if c.StrayRetention = time.Duration(n) * time.Hour; n == 0 {
+					c.StrayRetention = 1 // a nanosecond: zero means the default
+				}
+			}),
+			get: func(c *Config) string { return strconv.Itoa(int(max(c.StrayRetention, -time.Hour) / time.Hour)) },
+		},
 		number("log.open.files.max", 16, math.MaxInt32, "The most files of segments that are kept open.", func(c *Config) *int { return &c.OpenFilesMax }),
 	}...)
 }

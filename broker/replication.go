@@ -35,6 +35,34 @@ func (b *Broker) controllerBroker(id int32) (cluster.Broker, error) {
 	return to, nil
 }
 
+// controllerAway says why no controller can be reached, for who asks for a change.
+func (b *Broker) controllerAway() error {
+	if store, ok := b.clusterStore.(*cluster.ZooKeeper); ok {
+		if err := store.Away(); err != nil {
+			return err
+		}
+	}
+	id := b.member.ControllerID()
+	if _, live := b.metadata.Image().Broker(id); id < 0 || !live {
+		return errors.New("none is elected yet")
+	}
+	return fmt.Errorf("broker %d is, and cannot be reached", id)
+}
+
+// awaitSettled returns when this broker may come to be in sync, and let others in,
+// or when ctx ends. By then what it told of its last stop has been decided on and is
+// forgotten, in the store and in its own directory: it is not told again by a start
+// that finds everything there.
+func (b *Broker) awaitSettled(ctx context.Context) {
+	for _, done := range []<-chan struct{}{b.noted, b.member.Settled()} {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // keepISR starts telling the controller who is in sync with this broker's
 // leaders, and returns what ends it.
 func (b *Broker) keepISR(ctx context.Context) (stop func()) {
@@ -45,7 +73,7 @@ func (b *Broker) keepISR(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		b.isr.run(ctx, b.member.Settled(), b.cfg.ReplicaLagMax)
+		b.isr.run(ctx, b.awaitSettled, b.cfg.ReplicaLagMax)
 	}()
 	return func() {
 		cancel()
@@ -166,7 +194,14 @@ func (b *Broker) handOver(ctx context.Context) {
 		return
 	}
 	begun := time.Now()
-	for try := 0; ; try++ {
+	changed := make(chan struct{}, 1)
+	b.metadata.Subscribe(func(_, _ *cluster.Image) {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	for tries := max(b.cfg.ControlledShutdownRetries, 0); ; {
 		remaining, err := b.askToStop(ctx)
 		if err == nil && len(remaining) == 0 {
 			b.log.Info("what this broker led is led by others", "took", time.Since(begun).Round(time.Millisecond))
@@ -177,17 +212,39 @@ func (b *Broker) handOver(ctx context.Context) {
 		} else {
 			b.log.Warn("no other replica is in sync for some of what this broker leads", "partitions", len(remaining), "first", remaining[0])
 		}
-		if try >= max(b.cfg.ControlledShutdownRetries, 0) || err == nil && !b.othersLive() {
+		if tries == 0 || err == nil && !b.othersLive() {
 			return
 		}
 		pause := b.cfg.ControlledShutdownBackoff
-		if errors.Is(err, cluster.ErrNotController) {
+		switch {
+		case err == nil:
+			tries--
+		case time.Since(begun) > time.Duration(tries)*pause:
+			return
+		default: // it may stop as well, and another take its place
 			pause = min(pause, notControllerPause)
 		}
+		if !b.pauseStop(ctx, pause, changed) {
+			return
+		}
+	}
+}
+
+// pauseStop waits until the controller is to be asked again; false says that there is
+// nobody left who could take over, or no time.
+func (b *Broker) pauseStop(ctx context.Context, pause time.Duration, changed <-chan struct{}) bool {
+	over := time.NewTimer(pause)
+	defer over.Stop()
+	for {
 		select {
 		case <-ctx.Done():
-			return
-		case <-time.After(pause):
+			return false
+		case <-over.C:
+			return true
+		case <-changed:
+			if !b.othersLive() {
+				return false
+			}
 		}
 	}
 }

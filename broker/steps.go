@@ -35,6 +35,7 @@ func (b *Broker) steps() []*step {
 		{every: b.cfg.HighWatermarkCheckpoint, run: b.highWatermarkStep},
 		{every: b.cfg.ProducerExpiryCheck, run: b.producerStep},
 		{every: offlineRetry, run: b.retryOffline},
+		{every: strayCheck, run: b.strayStep},
 		{every: flushEvery(b.cfg.TopicDefaults), run: b.flushStep},
 	}
 }

@@ -147,6 +147,65 @@ func TestUnknownDirectoryIsSetAside(t *testing.T) {
 	produce(t, n.client(t), "t", 0, 10) // an empty log was made for it
 }
 
+// What was set aside is removed when its time is over, counted from when that was
+// noted, and not what only looks like it.
+func TestStraysAreRemovedInTime(t *testing.T) {
+	clock := &stoppedClock{t: time.Now()}
+	cfg := testConfig(t)
+	cfg.Now = clock.now
+	n := startNode(t, cfg)
+	n.createTopic(t, "t", 1, nil)
+	n.stop(t)
+	at := func(name string) string { return filepath.Join(cfg.DataDir, name) }
+	if err := os.Rename(at("t-0"), at("other-0")); err != nil {
+		t.Fatal(err)
+	}
+	old := at("old-0.0123-stray") // of a build that noted nothing
+	for _, dir := range []string{old, at("keep-stray"), at("t-0.0123-stray.old")} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n = startNode(t, cfg)
+	strays := func() int {
+		t.Helper()
+		n.strayStep()
+		found, err := filepath.Glob(at("*.*-stray"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found)
+	}
+	clock.advance(time.Hour)
+	if left := strays(); left != 2 {
+		t.Errorf("%d are left after an hour", left)
+	}
+	clock.advance(7*24*time.Hour - time.Hour)
+	if left := strays(); left != 1 {
+		t.Errorf("%d are left after a week", left)
+	}
+	clock.advance(time.Hour)
+	if left := strays(); left != 0 {
+		t.Errorf("%d are left after a week and an hour", left)
+	}
+	for _, dir := range []string{at("keep-stray"), at("t-0.0123-stray.old"), at("t-0")} {
+		if _, err := os.Stat(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	if gone, err := filepath.Glob(at("*-delete")); err != nil || len(gone) > 0 {
+		t.Errorf("left: %v, %v", gone, err)
+	}
+	n.cfg.StrayRetention = -1
+	if err := os.Mkdir(old, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	clock.advance(10_000 * time.Hour)
+	if left := strays(); left != 1 {
+		t.Error("removed although it is to be kept for ever")
+	}
+}
+
 // A tail that is torn by a kill is cut, and said so; earlier records stay.
 func TestTornTailIsCut(t *testing.T) {
 	cfg := testConfig(t)

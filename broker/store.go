@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-io/sluice/broker/cluster"
 	"github.com/sluice-io/sluice/broker/commitlog"
@@ -92,11 +93,37 @@ func (b *Broker) openZooKeeper(ctx context.Context) error {
 	if err := b.importState(ctx, store); err != nil {
 		return err
 	}
-	if err := b.checkClusterID(ctx, store); err != nil {
+	if err := b.patiently(ctx, func() error { return b.checkClusterID(ctx, store) }); err != nil {
 		return err
 	}
-	return b.identifyDirs(func() (string, error) { return cluster.EnsureClusterID(ctx, store, randomID()) })
+	return b.identifyDirs(func() (id string, err error) {
+		err = b.patiently(ctx, func() error {
+			id, err = cluster.EnsureClusterID(ctx, store, randomID())
+			return err
+		})
+		return id, err
+	})
 }
+
+// patiently calls fn again while ZooKeeper, which was there, cannot be reached, for
+// as long as a start waits for it.
+func (b *Broker) patiently(ctx context.Context, fn func() error) error {
+	begun := time.Now()
+	for {
+		err := fn()
+		if !cluster.Passing(err) || ctx.Err() != nil || time.Since(begun) > b.cfg.ZooKeeperConnectTimeout {
+			return err
+		}
+		b.log.Warn("ZooKeeper was lost during the start, trying again", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(startRetry):
+		}
+	}
+}
+
+// startRetry is the pause before a start asks ZooKeeper again.
+const startRetry = 500 * time.Millisecond
 
 // importedDir is what the embedded store's directory is called once its state
 // is in ZooKeeper.

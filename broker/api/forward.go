@@ -20,7 +20,8 @@ import (
 
 const (
 	// forwardTimeout bounds how long a request is passed on for while there is no
-	// controller, or it changes.
+	// controller, or it changes; one that says how long its client waits, no longer than
+	// that.
 	forwardTimeout = 30 * time.Second
 	// forwardRetry is the pause before the next try.
 	forwardRetry = 50 * time.Millisecond
@@ -38,18 +39,18 @@ func (a *API) elsewhere() bool {
 	return a.Forward != nil && a.controllerID() != a.cfg.BrokerID
 }
 
-// forward passes r on to the controller and its answer back.
+// forward passes r on to the controller and its answer back. If none can be found in
+// time, this broker answers that it is not the controller either, and why there is
+// none.
 func (a *API) forward(r *server.Request) {
 	request := requestHeader(r, a.Flexible(r.Key, r.Version))
 	request = append(request, r.Body...)
-	ctx, cancel := context.WithTimeout(context.Background(), forwardTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), forwardWait(r))
 	defer cancel()
 	body, local, err := a.sendToController(ctx, request, hostBytes(r.Conn.RemoteAddr()))
 	switch {
-	case local:
+	case local || err != nil:
 		a.handle(a.routeOf(r.Key), r)
-	case err != nil:
-		r.Fail(fmt.Errorf("%s: %w", Name(r.Key), err))
 	default:
 		flexible := a.flexibleResponse(r)
 		if body, err = stripHeader(body, flexible); err != nil {
@@ -58,6 +59,17 @@ func (a *API) forward(r *server.Request) {
 		}
 		r.Respond(server.Response{Parts: []server.Part{{Bytes: body}}, Flexible: flexible})
 	}
+}
+
+// forwardWait is how long a controller is looked for.
+func forwardWait(r *server.Request) time.Duration {
+	req := kmsg.RequestForKey(r.Key)
+	req.SetVersion(r.Version)
+	waits, ok := req.(kmsg.TimeoutRequest)
+	if !ok || req.ReadFrom(r.Body) != nil {
+		return forwardTimeout
+	}
+	return min(forwardTimeout, max(time.Duration(waits.Timeout())*time.Millisecond, forwardRetry))
 }
 
 // sendToController sends a request to the controller until one answers. local

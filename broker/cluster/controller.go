@@ -35,6 +35,9 @@ type ControllerConfig struct {
 	// Offline tells whether a partition of this broker cannot be served because
 	// its disk has failed. Nil means that none is.
 	Offline func(topic string, partition int32) bool
+	// Away, if not nil, says why no controller can be reached, if it knows, for the
+	// answers of this broker while it is not in office itself.
+	Away func() error
 	// PushTimeout limits one push to a broker, which then gets everything anew.
 	// Zero means 30 seconds.
 	PushTimeout time.Duration
@@ -117,7 +120,7 @@ func (c *Controller) enter(ctx context.Context) (*term, error) {
 	r := c.term
 	if r == nil {
 		c.leave()
-		return nil, ErrNotController
+		return nil, c.notInOffice()
 	}
 	if err := c.refresh(ctx, r); err != nil {
 		c.leave()
@@ -127,6 +130,15 @@ func (c *Controller) enter(ctx context.Context) (*term, error) {
 }
 
 func (c *Controller) leave() { <-c.lock }
+
+func (c *Controller) notInOffice() error {
+	if c.cfg.Away != nil {
+		if why := c.cfg.Away(); why != nil {
+			return fmt.Errorf("%w: %w", ErrNotController, why)
+		}
+	}
+	return ErrNotController
+}
 
 // enterTerm is enter for what belongs to one term and none that follows.
 func (c *Controller) enterTerm(r *term) error {

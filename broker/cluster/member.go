@@ -65,6 +65,9 @@ type MemberConfig struct {
 	// SessionTimeout is that of the store: how long a registration can outlive
 	// its broker. Zero means 18 seconds.
 	SessionTimeout time.Duration
+	// JoinTimeout is how long Join goes on trying while the store cannot be reached.
+	// Zero means SessionTimeout.
+	JoinTimeout time.Duration
 	// RetryBackoff is the pause after a failure before the next try. Zero means 500 ms.
 	RetryBackoff time.Duration
 	// Now is the clock for the timestamps in the store. Nil means time.Now.
@@ -77,6 +80,9 @@ type MemberConfig struct {
 func (cfg MemberConfig) withDefaults() MemberConfig {
 	if cfg.SessionTimeout == 0 {
 		cfg.SessionTimeout = defaultZooKeeperSessionTimeout
+	}
+	if cfg.JoinTimeout == 0 {
+		cfg.JoinTimeout = cfg.SessionTimeout
 	}
 	if cfg.RetryBackoff == 0 {
 		cfg.RetryBackoff = 500 * time.Millisecond
@@ -149,14 +155,18 @@ func (m *Member) ControllerID() int32 { return m.controller.Load() }
 // the office it has taken it when Join returns.
 //
 // It refuses to join another cluster, to take an id that another broker has,
-// and to come with a data directory that is not the one known of this broker.
+// and to come with a data directory that is not the one known of this broker. While
+// the store cannot be reached it tries again.
 func (m *Member) Join(ctx context.Context, r Registration) error {
 	m.self = r
 	err := m.join(ctx)
-	for try := 1; try < triesMax && errors.Is(err, ErrSessionEnded) && ctx.Err() == nil; try++ {
+	for begun := time.Now(); Passing(err) && ctx.Err() == nil && time.Since(begun) < m.cfg.JoinTimeout; {
 		m.leaveOffice()
-		err = m.join(ctx) // in the next session; a busy machine may have slept through this one
+		m.logFailure(err)
+		m.pause(ctx)
+		err = m.join(ctx) // a busy machine may have slept through its session
 	}
+	m.quiet = false
 	if err != nil {
 		m.leaveOffice()
 		return fmt.Errorf("join the cluster: %w", err)

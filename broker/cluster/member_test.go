@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -478,6 +479,51 @@ func TestMemberJoinsThoughAnswersAreLost(t *testing.T) {
 			t.Errorf("producer ids from %d, %v", first, err)
 		}
 	}
+}
+
+// A store that is lost while a broker joins is waited for, as long as is said.
+func TestMemberJoinsThoughTheStoreIsAway(t *testing.T) {
+	c := newCourt(t)
+	tree := NewMemory()
+	store := tree.Open()
+	m := newTestMember(t, c, store)
+	store.SetAway(true)
+	m.cfg.JoinTimeout = time.Nanosecond
+	if err := m.Join(t.Context(), registrationOf(1)); !errors.Is(err, ErrUnavailable) {
+		t.Fatal(err)
+	}
+	m.cfg.JoinTimeout = time.Minute
+	joined := make(chan error, 1)
+	looks := make(chan struct{}, 1)
+	m.log = slog.New(slog.NewTextHandler(writerFunc(func() {
+		select {
+		case looks <- struct{}{}:
+		default:
+		}
+	}), nil))
+	go func() { joined <- m.Join(t.Context(), registrationOf(1)) }()
+	<-looks // it has failed once
+	select {
+	case err := <-joined:
+		t.Fatal(err)
+	default:
+	}
+	store.SetAway(false)
+	if err := <-joined; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.crash)
+	if m.Epoch() == 0 || m.ControllerID() != 1 {
+		t.Errorf("epoch %d, controller %d", m.Epoch(), m.ControllerID())
+	}
+}
+
+// writerFunc is called for each write.
+type writerFunc func()
+
+func (w writerFunc) Write(p []byte) (int, error) {
+	w()
+	return len(p), nil
 }
 
 func TestOfficeThatCannotBeTaken(t *testing.T) {

@@ -39,6 +39,17 @@ var (
 	ErrForbidden = errors.New("access denied by the cluster store")
 )
 
+// Passing tells whether an error of a store is one that its return will end: it could
+// not be reached, was lost before it answered, or has ended the session meanwhile.
+func Passing(err error) bool {
+	for _, passing := range []error{ErrUnavailable, ErrUncertain, ErrSessionEnded} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return connectionBroke(err)
+}
+
 // Store is the durable tree that a cluster agrees on. Its meaning is that of
 // Apache ZooKeeper: paths begin with a slash, a parent must exist before its
 // child, each node has a version that grows by one with each change of its data.

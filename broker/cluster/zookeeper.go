@@ -167,6 +167,14 @@ func (z *ZooKeeper) Lost() time.Time {
 	return z.lost
 }
 
+// Away says why ZooKeeper cannot be reached; nil: it can.
+func (z *ZooKeeper) Away() error {
+	if z.Lost().IsZero() {
+		return nil
+	}
+	return z.unavailable(nil)
+}
+
 // run has one session after the other until the store is closed.
 func (z *ZooKeeper) run() {
 	defer close(z.done)

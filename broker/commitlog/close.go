@@ -86,8 +86,8 @@ func (l *Log) closeFiles() {
 	}
 }
 
-// dirDeletedSuffix ends the name of the directory of a log that is being deleted.
-const dirDeletedSuffix = "-delete"
+// DeletedDirSuffix ends the name, after a dot, of a directory that is being removed.
+const DeletedDirSuffix = "-delete"
 
 // dirNameBytesMax is the longest name that file systems take.
 const dirNameBytesMax = 255
@@ -124,7 +124,7 @@ func (l *Log) Delete() error {
 func (l *Log) freeDeletedName() (string, error) {
 	parent, name := filepath.Split(l.dir)
 	for i := 0; ; i++ {
-		suffix := fmt.Sprintf(".%032x%s", i, dirDeletedSuffix)
+		suffix := fmt.Sprintf(".%032x%s", i, DeletedDirSuffix)
 		candidate := filepath.Join(parent, name[:min(len(name), dirNameBytesMax-len(suffix))]+suffix)
 		if _, err := l.fs.List(candidate); isNotExist(err) {
 			return candidate, nil
@@ -157,7 +157,7 @@ func RemoveDeletedDirs(fs FS, dataDir string) (removed []string, err error) {
 	}
 	var errs []error
 	for _, e := range entries {
-		if !e.Dir || !strings.HasSuffix(e.Name, dirDeletedSuffix) || !strings.Contains(e.Name, ".") {
+		if !e.Dir || !strings.HasSuffix(e.Name, DeletedDirSuffix) || !strings.Contains(e.Name, ".") {
 			continue
 		}
 		if err := removeDir(fs, filepath.Join(dataDir, e.Name)); err != nil {

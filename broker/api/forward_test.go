@@ -1,0 +1,51 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/sluice-io/sluice/broker/cluster"
+)
+
+// A change that finds no controller is answered within the time that its client
+// waits, so that it is tried again, and with the reason.
+func TestAChangeWithoutAControllerSaysWhy(t *testing.T) {
+	n := newNode(t)
+	n.api.Controller = cluster.NewController(slog.New(slog.DiscardHandler), cluster.NewMemory().Open(), cluster.NewMetadata(), nil, cluster.ControllerConfig{
+		Away: func() error { return errors.New("no connection to ZooKeeper") },
+	})
+	n.api.ControllerID = func() int32 { return 2 }
+	tries := 0
+	n.api.Forward = func(context.Context, cluster.Broker, []byte, []byte) ([]byte, error) {
+		tries++
+		return nil, errors.New("connection refused")
+	}
+	req := kmsg.NewPtrCreateTopicsRequest()
+	req.Version, req.TimeoutMillis = 7, 300
+	for _, topic := range []string{"a", "b"} {
+		one := kmsg.NewCreateTopicsRequestTopic()
+		one.Topic, one.NumPartitions, one.ReplicationFactor = topic, 1, 1
+		req.Topics = append(req.Topics, one)
+	}
+	begun := time.Now()
+	resp := n.dial().ask(req).(*kmsg.CreateTopicsResponse)
+	if took := time.Since(begun); took < 300*time.Millisecond || took > 10*time.Second {
+		t.Errorf("answered after %v", took)
+	}
+	if tries < 2 || len(resp.Topics) != 2 {
+		t.Errorf("%d tries, %+v", tries, resp)
+	}
+	for _, topic := range resp.Topics {
+		err := kerr.ErrorForCode(topic.ErrorCode)
+		if !kerr.IsRetriable(err) || topic.ErrorMessage == nil || !strings.Contains(*topic.ErrorMessage, "no connection to ZooKeeper") {
+			t.Errorf("%s: %v, %v", topic.Topic, err, topic.ErrorMessage)
+		}
+	}
+}
