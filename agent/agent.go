@@ -120,16 +120,46 @@ func setDefault[T comparable](field *T, value T) {
 
 // Agent runs the collecting part of some pipelines. Its methods are safe for
 // concurrent use.
+//
+// Lock order: reloading before saving before mu.
 type Agent struct {
-	log        *slog.Logger
-	cfg        Config
-	lock       *dirlock.Lock
-	runners    []*runner
-	checkpoint checkpointFile           // used by one goroutine at a time: New, keepCheckpoint, then Run's end
-	others     map[string]savedPipeline // of the checkpoint: pipelines not run here
-	saidBad    bool                     // the last checkpoint could not be written
+	log    *slog.Logger
+	cfg    Config
+	lock   *dirlock.Lock
+	blocks *tail.Blocks
+	skip   func(string, tail.Info) bool
+	soon   chan struct{} // holds a token when a checkpoint is due at once
+
+	// reloading is held while pipelines come and go.
+	reloading sync.Mutex
+	ctx       context.Context // guarded by reloading: of Run; nil before it and after it
+	begun     chan struct{}   // closed when Run has begun
+
+	// saving is held over a checkpoint, and where a pipeline changes hands between two of them.
+	saving     sync.Mutex
+	checkpoint checkpointFile           // guarded by saving
+	others     map[string]savedPipeline // guarded by saving: of the checkpoint, pipelines not run here
+	moved      bool                     // guarded by saving: others are not as in the last checkpoint
+	saidBad    bool                     // guarded by saving: the last checkpoint could not be written
 	written    atomic.Int64             // when the last checkpoint was written, nanoseconds since 1970
-	soon       chan struct{}            // holds a token when a checkpoint is due at once
+
+	mu      sync.Mutex
+	members []*member        // guarded by mu: in the order of the files; replaced, never changed
+	failed  map[string]error // guarded by mu: pipelines that a reload could not start
+}
+
+// member is a pipeline that is run.
+type member struct {
+	*runner
+	stop  context.CancelFunc // ends its loop; nil until started
+	ended chan struct{}      // closed when its loop has ended
+}
+
+// list are the pipelines that are run now.
+func (a *Agent) list() []*member {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.members
 }
 
 // saveSoon asks for a checkpoint.
@@ -156,7 +186,8 @@ func New(log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.Pipelin
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{log: log, cfg: cfg, lock: lock, checkpoint: checkpointFile{dir: cfg.StateDir, log: log}, soon: make(chan struct{}, 1)}
+	a := &Agent{log: log, cfg: cfg, lock: lock, checkpoint: checkpointFile{dir: cfg.StateDir, log: log}, soon: make(chan struct{}, 1), begun: make(chan struct{}),
+		blocks: &tail.Blocks{}, skip: ownFiles(cfg.StateDir)}
 	if err := a.setUp(pipes); err != nil {
 		return nil, errors.Join(err, a.release())
 	}
@@ -177,34 +208,51 @@ func (a *Agent) setUp(pipes []*pipelines.Pipeline) error {
 	if err != nil {
 		return err
 	}
-	a.others = stored.Pipelines
+	if a.others = stored.Pipelines; a.others == nil {
+		a.others = map[string]savedPipeline{}
+	}
 	a.written.Store(a.cfg.Now().UnixNano())
-	blocks := &tail.Blocks{}
-	skip := ownFiles(a.cfg.StateDir)
 	for _, p := range pipes {
 		if p.Collect == nil {
 			continue
 		}
-		if p.Collect.File == nil {
-			return fmt.Errorf("pipeline %s: this agent has no input %s", p.Name, p.Collect.Input())
-		}
-		r, err := newRunner(a.log, p, a.cfg)
+		r, err := a.build(p)
 		if err != nil {
 			return err
 		}
-		if r.input, err = newFiles(r, blocks, skip); err != nil {
+		if err := a.open(r, Account{}); err != nil {
 			return err
 		}
-		files, known := stored.Pipelines[p.Name]
-		r.restore(files, known)
-		if err := a.destination(r, files); err != nil {
-			return errors.Join(fmt.Errorf("pipeline %s: %w", p.Name, err), r.kept.close())
-		}
-		r.kept.save = a.saveSoon
-		delete(a.others, p.Name)
-		a.runners = append(a.runners, r)
+		a.members = append(a.members, &member{runner: r, ended: make(chan struct{})})
 	}
 	return a.sayAbandoned()
+}
+
+// build makes a runner that holds nothing yet.
+func (a *Agent) build(p *pipelines.Pipeline) (*runner, error) {
+	if p.Collect.File == nil {
+		return nil, fmt.Errorf("pipeline %s: this agent has no input %s", p.Name, p.Collect.Input())
+	}
+	r, err := newRunner(a.log, p, a.cfg)
+	if err != nil {
+		return nil, err
+	}
+	r.input, err = newFiles(r, a.blocks, a.skip)
+	return r, err
+}
+
+// open gives a runner what the checkpoint knows of its pipeline, the account to go on with, and its destination.
+func (a *Agent) open(r *runner, account Account) error {
+	files, known := a.others[r.pipe.Name]
+	account.Pipeline = r.pipe.Name
+	r.account = account
+	r.restore(files, known)
+	if err := a.destination(r, files); err != nil {
+		return errors.Join(fmt.Errorf("pipeline %s: %w", r.pipe.Name, err), r.kept.close())
+	}
+	r.kept.save = a.saveSoon
+	delete(a.others, r.pipe.Name)
+	return nil
 }
 
 // sayAbandoned tells of journals whose pipelines are not run here.
@@ -214,7 +262,7 @@ func (a *Agent) sayAbandoned() error {
 		return fmt.Errorf("look for journals: %w", err)
 	}
 	for _, d := range dirs {
-		if !slices.ContainsFunc(a.runners, func(r *runner) bool { return r.pipe.Name == d.Name() }) {
+		if !slices.ContainsFunc(a.members, func(r *member) bool { return r.pipe.Name == d.Name() }) {
 			a.log.Info("the journal of a pipeline that is not run here is kept; what is unsettled in it is settled when the pipeline is run again", "pipeline", d.Name())
 		}
 	}
@@ -223,7 +271,7 @@ func (a *Agent) sayAbandoned() error {
 
 func (a *Agent) release() error {
 	var errs []error
-	for _, r := range a.runners {
+	for _, r := range a.list() {
 		r.dest.Close()
 		errs = append(errs, r.kept.close())
 	}
@@ -238,23 +286,61 @@ func (a *Agent) Run(ctx context.Context) error {
 	var kept sync.WaitGroup
 	kept.Go(func() { a.keepCheckpoint(keeping) })
 
-	var reading sync.WaitGroup
-	for _, r := range a.runners {
-		reading.Go(func() { r.run(ctx) })
+	a.reloading.Lock()
+	a.ctx = ctx
+	for _, m := range a.list() {
+		a.start(m)
 	}
-	reading.Wait()
+	a.reloading.Unlock()
+	close(a.begun)
+	a.await(ctx)
 	a.drain(ctx)
 
 	stopKeeping()
 	kept.Wait()
-	for _, r := range a.runners {
+	for _, r := range a.list() {
 		r.dest.Close()
 	}
 	errs := []error{a.save()}
-	for _, r := range a.runners {
+	for _, r := range a.list() {
 		errs = append(errs, r.kept.close())
 	}
 	return errors.Join(append(errs, a.lock.Release())...)
+}
+
+// start runs a member. It needs reloading.
+func (a *Agent) start(m *member) {
+	ctx, stop := context.WithCancel(a.ctx)
+	m.stop = stop
+	go func() {
+		defer close(m.ended)
+		defer stop()
+		m.run(ctx)
+	}()
+}
+
+// await waits until no pipeline reads any more, and none will.
+func (a *Agent) await(ctx context.Context) {
+	for {
+		members := a.list()
+		for _, m := range members {
+			<-m.ended
+		}
+		a.reloading.Lock() // a reload that goes on may bring others
+		now := a.list()
+		done := ctx.Err() != nil && allEnded(now) || slices.Equal(members, now)
+		if done {
+			a.ctx = nil
+		}
+		a.reloading.Unlock()
+		if done {
+			return
+		}
+	}
+}
+
+func allEnded(members []*member) bool {
+	return !slices.ContainsFunc(members, func(m *member) bool { return !closed(m.ended) })
 }
 
 // drain waits for acknowledgements: without limit until ctx ends, and from
@@ -265,7 +351,7 @@ func (a *Agent) drain(ctx context.Context) {
 		time.AfterFunc(a.cfg.DrainTimeout, func() { close(late) })
 	})
 	defer stop()
-	for _, r := range a.runners {
+	for _, r := range a.list() {
 		select {
 		case <-r.finished:
 		case <-late:
@@ -315,6 +401,8 @@ func (a *Agent) keepCheckpoint(ctx context.Context) {
 
 func (a *Agent) saveSaying() {
 	err := a.save()
+	a.saving.Lock()
+	defer a.saving.Unlock()
 	switch {
 	case err != nil && !a.saidBad:
 		a.log.Error("the checkpoint cannot be written; the journal grows until it can", "error", err)
@@ -326,13 +414,16 @@ func (a *Agent) saveSaying() {
 
 // save writes a checkpoint if a position moved since the last one.
 func (a *Agent) save() error {
-	dirty := false
+	a.saving.Lock()
+	defer a.saving.Unlock()
+	dirty := a.moved
+	members := a.list()
 	s := saved{Pipelines: map[string]savedPipeline{}}
-	var stored []*runner
+	var stored []*member
 	for name, p := range a.others {
 		s.Pipelines[name] = p
 	}
-	for _, r := range a.runners {
+	for _, r := range members {
 		p, moved, known := r.snapshot()
 		if known {
 			s.Pipelines[r.pipe.Name] = p
@@ -345,11 +436,12 @@ func (a *Agent) save() error {
 		return nil
 	}
 	if err := a.checkpoint.save(s); err != nil {
-		for _, r := range a.runners {
+		for _, r := range members {
 			r.soil()
 		}
 		return err
 	}
+	a.moved = false
 	a.written.Store(a.cfg.Now().UnixNano())
 	for _, r := range stored {
 		if err := r.kept.checkpointed(s.Pipelines[r.pipe.Name].Journal); err != nil {
@@ -363,8 +455,8 @@ func (a *Agent) save() error {
 // Accounts returns one account per pipeline that collects, in the order given
 // to New.
 func (a *Agent) Accounts() []Account {
-	out := make([]Account, 0, len(a.runners))
-	for _, r := range a.runners {
+	var out []Account
+	for _, r := range a.list() {
 		out = append(out, r.snapshotAccount())
 	}
 	return out
@@ -373,7 +465,10 @@ func (a *Agent) Accounts() []Account {
 // Ready returns nil when every pipeline has its topic, has looked for its
 // files once, and has its lines acknowledged; else what it waits for.
 func (a *Agent) Ready() error {
-	for _, r := range a.runners {
+	if err := a.failure(); err != nil {
+		return err
+	}
+	for _, r := range a.list() {
 		r.mu.Lock()
 		err := r.ready
 		r.mu.Unlock()

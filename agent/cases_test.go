@@ -449,7 +449,7 @@ func TestPartialLines(t *testing.T) {
 func (r *rig) settledAt(offset int64) {
 	r.t.Helper()
 	r.eventually("the position", func() bool {
-		x := r.agent.runners[0].input.(*files)
+		x := r.agent.list()[0].input.(*files)
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		for _, tr := range x.tracks {

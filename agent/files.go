@@ -238,7 +238,11 @@ func (r *files) allRead() bool {
 	return r.work.begun || len(r.sources) == 0
 }
 
+// closeFiles closes what is open, unless a successor takes it over.
 func (r *files) closeFiles() {
+	if r.handing.Load() {
+		return
+	}
 	for _, s := range r.sources {
 		r.close(s.file)
 	}

@@ -473,7 +473,7 @@ func (r *rig) settled() {
 		if a.InFlight.Lines > 0 || a.LagBytes > 0 {
 			return false
 		}
-		for _, x := range r.agent.runners {
+		for _, x := range r.agent.list() {
 			x.mu.Lock()
 			dirty := x.dirty
 			x.mu.Unlock()

@@ -102,7 +102,7 @@ func TestBacklogDoesNotStarveTheNew(t *testing.T) {
 	r.write("new.log", "fresh\n")
 	r.eventually("the new file is found", func() bool { return r.account().FilesFollowed == 2 })
 	most := int64(0)
-	for _, x := range r.agent.runners {
+	for _, x := range r.agent.list() {
 		x.mu.Lock()
 		most = x.memory
 		x.mu.Unlock()
@@ -275,7 +275,7 @@ func TestDrainWaitsUpToItsLimit(t *testing.T) {
 	done := make(chan struct{})
 	r.agent.cfg.DrainTimeout = patience
 	go func() { r.halt(); close(done) }()
-	r.eventually("the loops have ended", func() bool { x := r.agent; return x == nil || x.runners[0].over() })
+	r.eventually("the loops have ended", func() bool { x := r.agent; return x == nil || x.list()[0].over() })
 	r.store.letGo()
 	<-done
 	r.start()

@@ -56,14 +56,14 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeBy
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	now := c.agent.cfg.Now()
-	for _, r := range c.agent.runners {
+	for _, r := range c.agent.list() {
 		c.collect(ch, r, now)
 	}
 	age := now.Sub(time.Unix(0, c.agent.written.Load())).Seconds()
 	ch <- prometheus.MustNewConstMetric(c.checkpoint, prometheus.GaugeValue, max(age, 0))
 }
 
-func (c *collector) collect(ch chan<- prometheus.Metric, r *runner, now time.Time) {
+func (c *collector) collect(ch chan<- prometheus.Metric, r *member, now time.Time) {
 	a := r.snapshotAccount()
 	counter := func(d *prometheus.Desc, v int64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{a.Pipeline}, labels...)...)

@@ -79,6 +79,7 @@ type runner struct {
 
 	produceErrors atomic.Int64
 	catchingUp    atomic.Bool // the input holds much that is not delivered
+	handing       atomic.Bool // what is open is left to a successor when the loop ends
 
 	// stepping is held for each step of the input: a checkpoint is taken between two of
 	// them, where a content that moves from one file to another is in one.

@@ -49,7 +49,7 @@ func TestCatchingUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.release()
-	x := a.runners[0].input.(*files)
+	x := a.list()[0].input.(*files)
 	file := &track{followed: true}
 	x.tracks[file.id] = file
 	for _, step := range []struct {

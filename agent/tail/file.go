@@ -2,6 +2,7 @@ package tail
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -174,19 +175,34 @@ func Open(path string, cfg *FileConfig) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := InfoOf(f)
+	t, err := Take(f, cfg)
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("look at %s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return t, nil
+}
+
+// Take follows a file that is open, from 0, and owns the descriptor from then on.
+func Take(f *os.File, cfg *FileConfig) (*File, error) {
+	info, err := InfoOf(f)
+	if err != nil {
+		return nil, fmt.Errorf("look at the file: %w", err)
 	}
 	if !info.Regular {
-		f.Close()
-		return nil, fmt.Errorf("%s is not a regular file", path)
+		return nil, errors.New("not a regular file")
 	}
 	t := &File{f: f, id: info.ID, cfg: cfg}
 	t.Reset()
 	t.seen = info
 	return t, nil
+}
+
+// Yield gives up the descriptor without closing it, for another File to take; nil while parked.
+func (t *File) Yield() *os.File {
+	f := t.f
+	t.f = nil
+	return f
 }
 
 // ID returns the device and inode of the open file.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -14,11 +15,15 @@ import (
 func newAgent(c *common) *cobra.Command {
 	var cfg agent.Config
 	var brokers, metrics string
+	var watched bool
 	cmd := &cobra.Command{
 		Use: "agent FILE...", Short: "Follow files and push their lines to a broker",
-		Long: "Runs the collecting part of the pipelines, as a service, until SIGTERM; then it drains. Files may be directories of *.yaml.",
+		Long: "Runs the collecting part of the pipelines, as a service, until SIGTERM; then it drains. SIGHUP has it take the files again: what\n" +
+			"changed in them changes, without a line lost or doubled. Files may be directories of *.yaml.",
 		Args: minArgs(1, "a pipeline file"),
 		RunE: func(cmd *cobra.Command, files []string) error {
+			hup := catchHangups()
+			defer hup.release()
 			log, pipes, err := c.begin(files)
 			if err != nil {
 				return err
@@ -35,6 +40,7 @@ func newAgent(c *common) *cobra.Command {
 				return err
 			}
 			port.serve(cmd.Context(), log, reg, []probe{{"agent", a.Ready}})
+			go newReloader(log, reg, files, watched, func(pipes []*pipelines.Pipeline) error { return a.Reload(collecting(pipes)) }).run(cmd.Context(), hup)
 			return a.Run(cmd.Context())
 		},
 	}
@@ -43,6 +49,8 @@ func newAgent(c *common) *cobra.Command {
 	f.BoolVar(&cfg.AdoptState, "adopt-state", false, "take over a state directory that looks like a copy of another agent's, when that one is gone for good")
 	f.BoolVar(&cfg.JournalSync, "journal-sync", false, "make batches durable before they are sent: then a power cut doubles no line either")
 	f.Int64Var(&cfg.JournalBytesMax, "journal-bytes-max", 1<<30, "bytes that a pipeline's journal may take on disk; reading waits when it is full")
+	f.DurationVar(&cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long a stop waits for acknowledgements; what is left is in the journal, and settled at the next start")
+	f.BoolVar(&watched, "watch-config", false, "take the pipeline files again when they change, not only on SIGHUP")
 	f.StringVar(&brokers, "brokers", defaultBrokers, "brokers of pipelines that name none, host:port, comma-separated")
 	f.StringVar(&metrics, "metrics", "127.0.0.1:9602", "address of /metrics, /healthz and /readyz; empty for none")
 	return cmd

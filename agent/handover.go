@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"github.com/sluice-io/sluice/agent/tail"
+)
+
+// inherit implements heir: what the pipeline's input before a reload holds open is followed on, each file from its position. Files that
+// were renamed out of the patterns, or removed, are read to their end by that; a path through the directories would not find them.
+func (r *files) inherit(from input) {
+	old, ok := from.(*files)
+	if !ok {
+		return
+	}
+	for id, s := range old.sources {
+		if t := r.tracks[id]; t != nil && s.file.Handle() != nil && r.wants(s) {
+			r.adopt(s, t)
+		}
+	}
+}
+
+// wants says whether a file is to be followed on: where its name leads to it still, the patterns decide by that; where it does not, by the
+// name it was found under.
+func (r *files) wants(s *source) bool {
+	if info, err := tail.Stat(s.path); err == nil && info.ID == s.file.ID() {
+		return r.scanner.Matches(s.path)
+	}
+	return r.scanner.Matches(s.track.path) || r.scanner.Matches(s.path)
+}
+
+// adopt takes over an open file. One whose content is no longer what it was at the position is left to the first scan.
+func (r *files) adopt(s *source, t *track) {
+	handle := s.file.Yield()
+	file, err := tail.Take(handle, &r.reading)
+	if err != nil {
+		_ = handle.Close() // only read from
+		return
+	}
+	r.hold(1)
+	if ok, err := file.Resume(t.acked); !ok || err != nil {
+		r.close(file)
+		return
+	}
+	now := r.cfg.Now()
+	x := &source{file: file, track: t, fresh: now, path: s.path, real: s.real, detached: s.detached}
+	x.partition = -1
+	r.sources[t.id] = x
+	r.family[t.path] = append(r.family[t.path], x)
+	for _, path := range []string{x.path, x.real} {
+		if path != "" {
+			r.byPath[path] = x
+		}
+	}
+	r.mu.Lock()
+	t.followed, t.size = true, file.Seen().Size
+	r.mu.Unlock()
+	r.alive(t)
+	r.label(x)
+	r.enqueue(x)
+	if x.detached {
+		r.timed.set(x, now.Add(r.detachedPause()))
+	}
+}
+
+// letGo implements heir.
+func (r *files) letGo() {
+	for _, s := range r.sources {
+		r.close(s.file)
+	}
+}

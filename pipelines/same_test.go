@@ -1,0 +1,57 @@
+package pipelines
+
+import (
+	"strings"
+	"testing"
+)
+
+const sameBase = `
+pipeline: a
+brokers: {addr: [k:9092]}
+collect: {file: {include: [/a.log]}, labels: {x: y}}
+process:
+  - parse: json
+  - drop: n > 1
+  - set: {z: 'n + 1'}
+topic: {name: t, partitions: 2, key: n, config: {retention.ms: 1}}
+sink: {clickhouse: {addr: [c:9000], table: t, columns: {n: n}}}
+errors: {parse: drop}
+tests: [{in: '{"n":1}', out: [{z: 2}]}]
+`
+
+func TestSame(t *testing.T) {
+	for _, tc := range []struct {
+		from, to         string
+		collect, storing bool // stay the same
+	}{
+		{"", "", true, true},
+		{"pipeline: a", "# a comment that moves all lines\n\npipeline: a", true, true},
+		{"k:9092", "k:9093", false, false},
+		{"/a.log", "/b.log", false, true},
+		{"x: y", "x: z", false, true},
+		{"n > 1", "n > 2", false, true},
+		{"'n + 1'", "'n + 2'", false, true},
+		{"name: t,", "name: u,", false, false},
+		{"partitions: 2", "partitions: 3", false, false},
+		{"key: n", "key: z", false, false},
+		{"retention.ms: 1", "retention.ms: 2", false, false},
+		{"parse: drop", "parse: keep", false, false},
+		{"columns: {n: n}", "columns: {n: z}", true, false},
+		{"{z: 2}", "{n: 1}", true, true},
+	} {
+		p, err := Parse("p.yaml", []byte(sameBase))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := Parse("p.yaml", []byte(strings.Replace(sameBase, tc.from, tc.to, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p[0].SameCollecting(q[0]); got != tc.collect {
+			t.Errorf("%q for %q: the agent does the same: %v", tc.to, tc.from, got)
+		}
+		if got := p[0].SameStoring(q[0]); got != tc.storing {
+			t.Errorf("%q for %q: the sinks do the same: %v", tc.to, tc.from, got)
+		}
+	}
+}
