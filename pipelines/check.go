@@ -191,6 +191,24 @@ func (r *yamlReader) finishSink(s *SinkSpec) {
 	for _, c := range s.Columns {
 		r.checkNames(c.Expr, what+" column "+c.Name, &fields)
 	}
+	r.checkPlaces(s, what, &fields)
+}
+
+// checkPlaces checks the names in what decides on a row's path.
+func (r *yamlReader) checkPlaces(s *SinkSpec, what string, fields *knownFields) {
+	f := s.Files()
+	if f == nil || f.Partition == nil {
+		return
+	}
+	r.checkNames(f.Partition.Time, what+" partition.time", fields)
+	for _, t := range []*PathTemplate{f.Partition.Path, f.Partition.LatePath} {
+		if t == nil {
+			continue
+		}
+		for _, part := range t.Parts {
+			r.checkNames(part.Expr, what+" path", fields)
+		}
+	}
 }
 
 // checkTogether checks pipelines that are to run beside each other.

@@ -51,16 +51,23 @@ func (r *yamlReader) sink(e entry, what, name string) *SinkSpec {
 		known{"process", func(e entry) { s.Process = r.stages(e.value, what+".process") }},
 		known{"clickhouse", func(e entry) { s.ClickHouse = r.clickHouse(e, s, what+".clickhouse") }},
 		known{"directory", func(e entry) { s.Directory = r.directory(e, s, what+".directory") }},
+		known{"hdfs", func(e entry) { s.HDFS = r.hdfs(e, s, what+".hdfs") }},
 		known{"batch", func(e entry) { r.batch(e, &s.Batch, what+".batch") }},
 		known{"on_lost", func(e entry) {
 			s.OnLost = OnLost(r.oneOf(e.value, what+".on_lost", string(OnLostStop), string(OnLostContinue)))
 		}},
 	)
-	if found != nil && s.ClickHouse == nil && s.Directory == nil {
-		r.errorAt(e.pos, "%s: where to? clickhouse or directory is missing", what)
+	destinations := 0
+	for _, key := range []string{"clickhouse", "directory", "hdfs"} {
+		if _, ok := found[key]; ok {
+			destinations++
+		}
 	}
-	if s.ClickHouse != nil && s.Directory != nil {
-		r.errorAt(e.pos, "%s: clickhouse and directory are two sinks: give them names under sinks", what)
+	if found != nil && destinations == 0 {
+		r.errorAt(e.pos, "%s: where to? clickhouse, directory or hdfs is missing", what)
+	}
+	if destinations > 1 {
+		r.errorAt(e.pos, "%s: clickhouse, directory and hdfs are sinks of their own: give them names under sinks", what)
 	}
 	if s.Batch.Age == 0 && s.ClickHouse != nil {
 		s.Batch.Age = batchAgeClickHouse
@@ -125,37 +132,12 @@ func (r *yamlReader) misfit(e entry, m *Misfit, what string) {
 		policy(&m.Time, "time", MisfitRecordTime))
 }
 
-func (r *yamlReader) directory(e entry, s *SinkSpec, what string) *Directory {
-	d := &Directory{Format: FormatParquet, Compression: CompressionZstd}
-	var compression ast.Node
-	found := r.object(e.value, what,
-		known{"path", func(e entry) { d.Path = r.text(e.value, what+".path") }},
-		known{"format", func(e entry) {
-			d.Format = Format(r.oneOf(e.value, what+".format", string(FormatParquet), string(FormatJSON)))
-		}},
-		known{"compression", func(e entry) { compression = e.value }},
-		known{"columns", func(e entry) { s.Columns = r.assignments(e.value, what+".columns") }},
-	)
-	r.require(found, e.pos, what, "path")
-	if compression != nil {
-		d.Compression = Compression(r.oneOf(compression, what+".compression", codecsOf(d.Format)...))
-	}
-	return d
-}
-
-// codecsOf are the codecs that files of a format may use.
-func codecsOf(f Format) []string {
-	if f == FormatJSON {
-		return []string{string(CompressionNone), string(CompressionGzip), string(CompressionZstd)}
-	}
-	return []string{string(CompressionNone), string(CompressionGzip), string(CompressionSnappy), string(CompressionLZ4), string(CompressionZstd)}
-}
-
 func (r *yamlReader) batch(e entry, b *Batch, what string) {
 	r.object(e.value, what,
 		known{"rows", func(e entry) { b.Rows = int(r.integer(e.value, what+".rows", 1, batchRowsMax)) }},
 		known{"bytes", func(e entry) { b.Bytes = int(r.size(e.value, what+".bytes", batchBytesLow, batchBytesHigh)) }},
 		known{"age", func(e entry) { b.Age = r.duration(e.value, what+".age", batchAgeLow, batchAgeHigh) }},
+		known{"idle", func(e entry) { b.Idle = r.duration(e.value, what+".idle", batchAgeLow, batchAgeHigh) }},
 	)
 }
 

@@ -45,6 +45,18 @@ func TestParse(t *testing.T) {
 	})
 }
 
+func describeFiles(f *Files) string {
+	s := fmt.Sprintf("%s %s %s groups of %d modes %o %o", f.Path, f.Format, f.Compression, f.RowGroupRows, f.FileMode, f.DirMode)
+	if p := f.Partition; p != nil {
+		s += fmt.Sprintf(" by %q in %s (%c) late after %s: %s", p.Path.Text, p.Zone, p.Path.Unit, p.Lateness, p.Late)
+		if p.LatePath != nil {
+			s += fmt.Sprintf(" %q", p.LatePath.Text)
+		}
+		s += fmt.Sprintf(" success %t paths %d", p.Success, p.PathsMax)
+	}
+	return s
+}
+
 func describePipelines(pipes []*Pipeline) string {
 	var b strings.Builder
 	for _, p := range pipes {
@@ -66,7 +78,11 @@ func describePipelines(pipes []*Pipeline) string {
 				fmt.Fprintf(&b, " clickhouse %v %s.%s as %s %s tls %t", c.Addr, c.Database, c.Table, c.Username, c.Password, c.TLS != nil)
 			}
 			if s.Directory != nil {
-				fmt.Fprintf(&b, " directory %+v", *s.Directory)
+				fmt.Fprintf(&b, " directory %s sync %t", describeFiles(s.Files()), s.Directory.Sync)
+			}
+			if h := s.HDFS; h != nil {
+				fmt.Fprintf(&b, " hdfs %v %s user %q kerberos %+v replication %d block %d timeout %s hostnames %t",
+					h.NameNodes, describeFiles(s.Files()), h.User, h.Kerberos, h.Replication, h.BlockSize, h.Timeout, h.UseHostnames)
 			}
 			b.WriteString("\n")
 			c, err := s.NewColumns()

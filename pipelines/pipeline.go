@@ -166,7 +166,7 @@ type Compression string
 
 // The codecs. Which are allowed depends on the place: a topic takes auto,
 // none, gzip, snappy, lz4 and zstd; Parquet none, gzip, snappy, lz4 and zstd;
-// JSON lines none, gzip and zstd.
+// JSON lines none, gzip and zstd; Avro none, deflate, snappy and zstd.
 const (
 	CompressionAuto   Compression = "auto"
 	CompressionNone   Compression = "none"
@@ -174,6 +174,8 @@ const (
 	CompressionSnappy Compression = "snappy"
 	CompressionLZ4    Compression = "lz4"
 	CompressionZstd   Compression = "zstd"
+
+	CompressionDeflate Compression = "deflate"
 )
 
 // SinkSpec is one destination: `sink:`, or one entry of `sinks:`.
@@ -182,8 +184,9 @@ type SinkSpec struct {
 	Name       string // "" for `sink:`
 	Pos        Pos
 	Process    []Stage     // run by the worker, after the topic
-	ClickHouse *ClickHouse // exactly one of ClickHouse and Directory is set
+	ClickHouse *ClickHouse // exactly one of ClickHouse, Directory and HDFS is set
 	Directory  *Directory
+	HDFS       *HDFS
 	Columns    []Column // nil: every top-level field by its name
 	Batch      Batch
 	OnLost     OnLost // default stop
@@ -252,14 +255,6 @@ const (
 	MisfitRecordTime MisfitPolicy = "record"
 )
 
-// Directory is a local directory as destination. A relative path is relative
-// to the working directory of the process.
-type Directory struct {
-	Path        string
-	Format      Format      // default parquet
-	Compression Compression // default zstd
-}
-
 // Format is a file format by name.
 type Format string
 
@@ -267,13 +262,15 @@ type Format string
 const (
 	FormatParquet Format = "parquet"
 	FormatJSON    Format = "json" // JSON lines
+	FormatAvro    Format = "avro" // object container files
 )
 
 // Batch says when a batch of one partition is closed: by whichever comes first.
 type Batch struct {
 	Rows  int           // default 100,000; at most 10,000,000
 	Bytes int           // of record values; default 32 MiB; at most 1 GiB
-	Age   time.Duration // default 1 s for ClickHouse, 10 s for a directory; at most 1 h
+	Age   time.Duration // default 1 s for ClickHouse, 10 s for files; at most 1 h
+	Idle  time.Duration // how long no record came; 0: Age alone closes a batch that is not full
 }
 
 // Column is one column of a destination and the expression that fills it.

@@ -100,6 +100,8 @@ func rejectReason(err error) string {
 		return "type"
 	case errors.Is(err, pipelines.ErrNull):
 		return "null"
+	case errors.Is(err, ErrLate):
+		return "late"
 	default:
 		return "column"
 	}

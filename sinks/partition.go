@@ -13,6 +13,7 @@ type limits struct {
 	rows  int           // records of a batch, at least 1
 	bytes int64         // bytes of record values of a batch; the record that passes it is the last
 	age   time.Duration // from the first record's arrival to the seal; and from the last write to its closing commit
+	idle  time.Duration // from the last record's arrival to the seal; 0: age alone says
 
 	// writeDeadline is how long after a claim was sent its rows may still be sent to the destination. It is below the group's
 	// session timeout: until then no other member can have been given the partition.
@@ -105,8 +106,9 @@ type partition struct {
 	filling      []*kgo.Record
 	fillingBytes int64
 	fillingSince time.Time
-	next         int64 // offset after the last record taken in, control records included
-	nextEpoch    int32 // its leader epoch
+	fillingLast  time.Time // when the last record arrived
+	next         int64     // offset after the last record taken in, control records included
+	nextEpoch    int32     // its leader epoch
 
 	sealed int64 // offset after the last sealed batch: the next batch's lo
 	replay *replay
@@ -177,6 +179,7 @@ func (p *partition) take(records []*kgo.Record, now time.Time) {
 		if len(p.filling) == 0 {
 			p.fillingSince = now
 		}
+		p.fillingLast = now
 		p.filling = append(p.filling, r)
 		p.fillingBytes += recordBytes(r)
 	}
@@ -333,13 +336,22 @@ func (p *partition) seal(now time.Time) {
 		return
 	}
 	n, due := p.prefix()
-	if n == 0 || !due && !p.eager && now.Sub(p.fillingSince) < p.limits.age {
+	if n == 0 || !due && !p.eager && now.Before(p.sealAt()) {
 		return
 	}
 	if p.turnless = !p.turn; p.turnless {
 		return
 	}
 	p.setHand(n, p.filling[n-1].Offset, p.filling[n-1].LeaderEpoch)
+}
+
+// sealAt is when filling is closed though it is not full.
+func (p *partition) sealAt() time.Time {
+	at := p.fillingSince.Add(p.limits.age)
+	if idle := p.fillingLast.Add(p.limits.idle); p.limits.idle > 0 && idle.Before(at) {
+		return idle
+	}
+	return at
 }
 
 // prefix is how many records of filling make up the next batch, and whether that is a full one.
@@ -545,7 +557,7 @@ func (p *partition) wake() (at time.Time, ok bool) {
 		earliest(p.retryAt)
 	}
 	if p.origin == originTrusted && p.hand == nil && p.replay == nil && p.failed == nil && len(p.filling) > 0 && !p.turnless {
-		earliest(p.fillingSince.Add(p.limits.age))
+		earliest(p.sealAt())
 	}
 	return at, ok
 }

@@ -114,6 +114,7 @@ func (s *session) run(ctx context.Context) error {
 	helpers.Go(func() { s.poll(pollCtx) })
 	helpers.Go(func() { s.watchTopic(pollCtx) })
 	helpers.Go(func() { s.w.watchSchema(pollCtx) })
+	helpers.Go(func() { s.watchPassed(pollCtx) })
 	if s.w.cfg.Once {
 		helpers.Go(func() { s.watchEnds(pollCtx) })
 	}

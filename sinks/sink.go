@@ -103,10 +103,13 @@ func (e *SplitError) Unwrap() error { return e.Err }
 // ErrSchemaChanged is returned by Sink.Write when the destination's schema is no longer that of the block.
 var ErrSchemaChanged = errors.New("the destination's schema has changed")
 
+// ErrLate is why a record is rejected that came later than its sink takes.
+var ErrLate = errors.New("the record is late")
+
 // RejectError says that one record cannot be stored, whatever the state of the destination: it goes to the dead-letter topic.
 type RejectError struct {
 	Column string
-	Err    error // why; may wrap pipelines.ErrRange, ErrType or ErrNull, which name the counter's reason
+	Err    error // why; may wrap pipelines.ErrRange, ErrType or ErrNull, or ErrLate, which name the counter's reason
 }
 
 func (e *RejectError) Error() string { return fmt.Sprintf("column %s: %v", e.Column, e.Err) }

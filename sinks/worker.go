@@ -344,6 +344,7 @@ func (w *Worker) limits() limits {
 		rows:          max(b.Rows, 1),
 		bytes:         max(int64(b.Bytes), 1),
 		age:           b.Age,
+		idle:          b.Idle,
 		writeDeadline: w.cfg.WriteDeadline,
 		backoffMin:    w.cfg.BackoffMin,
 		backoffMax:    w.cfg.BackoffMax,

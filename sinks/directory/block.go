@@ -32,10 +32,11 @@ type staged struct {
 	values int // cells that are not null
 }
 
-// parquetBlock gathers rows by column. Values are brought to their column's type as they come, so that a record that does not fit is known at once;
+// columnBlock gathers rows by column. Values are brought to their column's type as they come, so that a record that does not fit is known at once;
 // the types of columns that the schema does not have yet may still widen.
-type parquetBlock struct {
+type columnBlock struct {
 	mapping *pipelines.Columns
+	places  *placer
 	current func() *schema
 	schema  *schema // that the columns were made from
 
@@ -50,14 +51,14 @@ type parquetBlock struct {
 	text      []byte  // of all columns
 }
 
-func newParquetBlock(mapping *pipelines.Columns, s *schema, current func() *schema) *parquetBlock {
-	b := &parquetBlock{mapping: mapping, current: current}
+func newColumnBlock(mapping *pipelines.Columns, places *placer, s *schema, current func() *schema) *columnBlock {
+	b := &columnBlock{mapping: mapping, places: places, current: current}
 	b.layOut(s)
 	return b
 }
 
 // layOut makes the columns of a schema version and those that the mapping names.
-func (b *parquetBlock) layOut(s *schema) {
+func (b *columnBlock) layOut(s *schema) {
 	b.schema = s
 	b.columns, b.index, b.order = nil, make(map[string]int, len(s.columns)), nil
 	for _, c := range s.columns {
@@ -72,15 +73,16 @@ func (b *parquetBlock) layOut(s *schema) {
 	}
 }
 
-func (b *parquetBlock) addColumn(c staged) int {
+func (b *columnBlock) addColumn(c staged) int {
 	b.columns = append(b.columns, c)
 	b.index[c.name] = len(b.columns) - 1
 	return len(b.columns) - 1
 }
 
-func (b *parquetBlock) Rows() int { return len(b.offsets) }
+func (b *columnBlock) Rows() int       { return len(b.offsets) }
+func (b *columnBlock) placed() *placer { return b.places }
 
-func (b *parquetBlock) Bytes() int64 {
+func (b *columnBlock) Bytes() int64 {
 	n := int64(len(b.text) + 16*len(b.offsets))
 	for i := range b.columns {
 		n += 16 * int64(len(b.columns[i].cells))
@@ -88,8 +90,9 @@ func (b *parquetBlock) Bytes() int64 {
 	return n
 }
 
-func (b *parquetBlock) Reset() {
+func (b *columnBlock) Reset() {
 	b.offsets, b.times, b.text = b.offsets[:0], b.times[:0], b.text[:0]
+	b.places.reset()
 	if s := b.current(); s != b.schema {
 		b.layOut(s)
 		return
@@ -104,9 +107,13 @@ func (b *parquetBlock) Reset() {
 }
 
 // Append adds the event as a row.
-func (b *parquetBlock) Append(e *pipelines.Event) error {
+func (b *columnBlock) Append(e *pipelines.Event) error {
+	group, err := b.places.place(e)
+	if err != nil {
+		return err
+	}
 	textBefore, n := len(b.text), 0
-	err := eachField(b.mapping, e, func(name string, v pipelines.Value) error {
+	err = eachField(b.mapping, e, func(name string, v pipelines.Value) error {
 		i, err := b.column(name, n)
 		n++
 		if err != nil {
@@ -114,10 +121,14 @@ func (b *parquetBlock) Append(e *pipelines.Event) error {
 		}
 		return b.add(i, v)
 	})
+	if err == nil && b.places.noTime {
+		err = b.markNoTime()
+	}
 	if err != nil {
 		b.undo(textBefore)
 		return err
 	}
+	b.places.put(group)
 	if len(b.offsets) == 0 {
 		b.topic, b.partition = append(b.topic[:0], e.Meta.Topic...), e.Meta.Partition
 	}
@@ -126,8 +137,17 @@ func (b *parquetBlock) Append(e *pipelines.Event) error {
 	return nil
 }
 
+// markNoTime sets the column of rows without an event time.
+func (b *columnBlock) markNoTime() error {
+	i, ok := b.index[columnNoTime]
+	if !ok {
+		i = b.addColumn(staged{name: columnNoTime, typ: typeBool, fixed: true})
+	}
+	return b.add(i, pipelines.Bool(true))
+}
+
 // undo takes the values of an unfinished row back.
-func (b *parquetBlock) undo(textLen int) {
+func (b *columnBlock) undo(textLen int) {
 	rows := len(b.offsets)
 	for i := range b.columns {
 		c := &b.columns[i]
@@ -142,7 +162,7 @@ func (b *parquetBlock) undo(textLen int) {
 }
 
 // column finds the column of the n-th value of a row.
-func (b *parquetBlock) column(name string, n int) (int, error) {
+func (b *columnBlock) column(name string, n int) (int, error) {
 	if n < len(b.order) && b.columns[b.order[n]].name == name {
 		return b.order[n], nil
 	}
@@ -162,7 +182,7 @@ func (b *parquetBlock) column(name string, n int) (int, error) {
 }
 
 // add puts a value into the row that is being made. Rows that had no value for the column become null.
-func (b *parquetBlock) add(i int, v pipelines.Value) error {
+func (b *columnBlock) add(i int, v pipelines.Value) error {
 	c := &b.columns[i]
 	for len(c.cells) < len(b.offsets) {
 		c.cells = append(c.cells, cell{len: absent})
@@ -187,7 +207,7 @@ func (b *parquetBlock) add(i int, v pipelines.Value) error {
 }
 
 // cell brings a value to a type.
-func (b *parquetBlock) cell(v pipelines.Value, t columnType) (cell, error) {
+func (b *columnBlock) cell(v pipelines.Value, t columnType) (cell, error) {
 	switch t {
 	case typeBool:
 		x, err := v.ToBool()
@@ -218,7 +238,7 @@ func (b *parquetBlock) cell(v pipelines.Value, t columnType) (cell, error) {
 func textCell(start, end int) cell { return cell{num: uint64(start), len: int32(end - start)} }
 
 // retype widens a column, and brings what it holds to the new type.
-func (b *parquetBlock) retype(c *staged, to columnType) {
+func (b *columnBlock) retype(c *staged, to columnType) {
 	from := c.typ
 	if from == to {
 		return
@@ -250,7 +270,7 @@ func (c cell) value(t columnType) pipelines.Value {
 
 // prepare makes the schema hold the block's columns: those that have values, and those of the mapping whose type is known beforehand, so that
 // a query that names such a column works on a directory where it was always null.
-func (b *parquetBlock) prepare(s *Sink) error {
+func (b *columnBlock) prepare(s *Sink) error {
 	now := b.current()
 	var added []column
 	for i := range b.columns {

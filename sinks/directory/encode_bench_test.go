@@ -28,7 +28,7 @@ func accessValues() (values [][]byte, bytes int64) {
 
 // BenchmarkAppend is what the worker does for each record: JSON value to event to staged columns or a line.
 func BenchmarkAppend(b *testing.B) {
-	for _, format := range []string{"parquet", "json"} {
+	for _, format := range []string{"parquet", "avro", "json"} {
 		b.Run(format, func(b *testing.B) {
 			pipe, rows := benchBlock(b, format)
 			values, bytes := accessValues()
@@ -51,7 +51,7 @@ func BenchmarkAppend(b *testing.B) {
 // BenchmarkFile encodes claims of 100,000 rows from their JSON values to the bytes of a file.
 func BenchmarkFile(b *testing.B) {
 	const claimRows = 100_000
-	for _, format := range []string{"parquet", "json"} {
+	for _, format := range []string{"parquet", "avro", "json"} {
 		b.Run(format, func(b *testing.B) {
 			pipe, rows := benchBlock(b, format)
 			values, _ := accessValues()
@@ -64,10 +64,10 @@ func BenchmarkFile(b *testing.B) {
 				for i := range claimRows {
 					appendAccess(b, pipe, &e, rows, values, i)
 				}
-				if p, ok := rows.(*parquetBlock); ok {
+				if p, ok := rows.(*columnBlock); ok {
 					p.schema = p.asSchema()
 				}
-				if err := rows.encode(io.Discard, pipelines.CompressionZstd); err != nil {
+				if err := rows.encode(io.Discard, pipe.Sinks[0].Files(), nil); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -85,13 +85,13 @@ func BenchmarkParquetWriter(b *testing.B) {
 	for i := range claimRows {
 		appendAccess(b, pipe, &e, rows, values, i)
 	}
-	p := rows.(*parquetBlock)
+	p := rows.(*columnBlock)
 	p.schema = p.asSchema()
 	b.ReportAllocs()
 	b.ResetTimer()
 	before := cpuSeconds()
 	for range b.N {
-		if err := rows.encode(io.Discard, pipelines.CompressionZstd); err != nil {
+		if err := rows.encode(io.Discard, pipe.Sinks[0].Files(), nil); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -104,15 +104,19 @@ func benchBlock(b *testing.B, format string) (*pipelines.Pipeline, encodable) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	places, err := newPlacer(nil, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
 	if format == "json" {
-		return pipe, newJSONBlock(columns)
+		return pipe, newJSONBlock(columns, places)
 	}
 	s := newSchema(0, nil)
-	return pipe, newParquetBlock(columns, s, func() *schema { return s })
+	return pipe, newColumnBlock(columns, places, s, func() *schema { return s })
 }
 
 // asSchema is the schema of the block's columns, without a directory to hold it.
-func (b *parquetBlock) asSchema() *schema {
+func (b *columnBlock) asSchema() *schema {
 	var columns []column
 	for _, c := range b.columns {
 		columns = append(columns, column{c.name, c.typ})

@@ -2,6 +2,7 @@ package directory
 
 import (
 	"compress/gzip"
+	"errors"
 	"io"
 	"slices"
 	"time"
@@ -15,18 +16,30 @@ import (
 // jsonBlock gathers rows as JSON lines.
 type jsonBlock struct {
 	columns *pipelines.Columns
+	places  *placer
 	lines   []byte
-	rows    int
+	ends    []int // of each row's line
 }
 
-func newJSONBlock(columns *pipelines.Columns) *jsonBlock { return &jsonBlock{columns: columns} }
+func newJSONBlock(columns *pipelines.Columns, places *placer) *jsonBlock {
+	return &jsonBlock{columns: columns, places: places}
+}
 
-func (b *jsonBlock) Rows() int    { return b.rows }
-func (b *jsonBlock) Bytes() int64 { return int64(len(b.lines)) }
-func (b *jsonBlock) Reset()       { b.lines, b.rows = b.lines[:0], 0 }
+func (b *jsonBlock) Rows() int       { return len(b.ends) }
+func (b *jsonBlock) Bytes() int64    { return int64(len(b.lines) + 8*len(b.ends)) }
+func (b *jsonBlock) placed() *placer { return b.places }
+
+func (b *jsonBlock) Reset() {
+	b.lines, b.ends = b.lines[:0], b.ends[:0]
+	b.places.reset()
+}
 
 // Append adds a line; whatever an event holds can be written as JSON.
 func (b *jsonBlock) Append(e *pipelines.Event) error {
+	group, err := b.places.place(e)
+	if err != nil {
+		return err
+	}
 	start := len(b.lines)
 	dst := append(b.lines, `{"_topic":`...)
 	dst = pipelines.StringOf(e.Meta.Topic).AppendJSON(dst)
@@ -36,7 +49,10 @@ func (b *jsonBlock) Append(e *pipelines.Event) error {
 	dst = pipelines.Int(e.Meta.Offset).AppendJSON(dst)
 	dst = append(dst, `,"_time":"`...)
 	dst = append(e.Meta.Time.UTC().AppendFormat(dst, time.RFC3339Nano), '"')
-	err := eachField(b.columns, e, func(name string, v pipelines.Value) error {
+	if b.places.noTime {
+		dst = append(dst, `,"`+columnNoTime+`":true`...)
+	}
+	err = eachField(b.columns, e, func(name string, v pipelines.Value) error {
 		dst = append(dst, ',')
 		dst = append(pipelines.StringOf(name).AppendJSON(dst), ':')
 		dst = v.AppendJSON(dst)
@@ -47,7 +63,8 @@ func (b *jsonBlock) Append(e *pipelines.Event) error {
 		return err
 	}
 	b.lines = append(dst, '}', '\n')
-	b.rows++
+	b.ends = append(b.ends, len(b.lines))
+	b.places.put(group)
 	return nil
 }
 
@@ -128,7 +145,7 @@ func reserved(name string) bool {
 		return false
 	}
 	switch name {
-	case columnTopic, columnPartition, columnOffset, columnTime:
+	case columnTopic, columnPartition, columnOffset, columnTime, columnNoTime:
 		return true
 	}
 	return false
@@ -136,15 +153,36 @@ func reserved(name string) bool {
 
 func (b *jsonBlock) prepare(*Sink) error { return nil }
 
-func (b *jsonBlock) encode(w io.Writer, compression pipelines.Compression) error {
-	z, err := compressor(w, compression)
+func (b *jsonBlock) encode(w io.Writer, f *pipelines.Files, rows []int32) error {
+	z, err := compressor(w, f.Compression)
 	if err != nil {
 		return err
 	}
-	if _, err := z.Write(b.lines); err != nil {
-		return err
+	if rows == nil {
+		_, err = z.Write(b.lines)
+	} else {
+		err = b.writeLines(z, rows)
 	}
-	return z.Close()
+	return errors.Join(err, z.Close())
+}
+
+// writeLines writes the lines of some rows; those that follow each other go in one piece.
+func (b *jsonBlock) writeLines(w io.Writer, rows []int32) error {
+	for i := 0; i < len(rows); {
+		first := rows[i]
+		last := first
+		for i++; i < len(rows) && rows[i] == last+1; i++ {
+			last++
+		}
+		start := 0
+		if first > 0 {
+			start = b.ends[first-1]
+		}
+		if _, err := w.Write(b.lines[start:b.ends[last]]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func compressor(w io.Writer, compression pipelines.Compression) (io.WriteCloser, error) {

@@ -13,8 +13,8 @@ type fileName struct {
 	topic     string
 	partition int32
 	id        sinks.TopicID // zero where a name has none: files of earlier versions, or of a broker without topic IDs
-	lo, hi    int64
-	extension string // with its point
+	lo, hi    int64         // the claim's
+	extension string        // with its point
 }
 
 func (n fileName) String() string {
@@ -23,7 +23,7 @@ func (n fileName) String() string {
 
 // parseFileName reads the name of a finished file; topics may hold points and dashes. ok is false for any other name.
 func parseFileName(s string) (n fileName, ok bool) {
-	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "_") {
+	if hidden(s) {
 		return n, false
 	}
 	rest, ok := s, false
@@ -54,6 +54,9 @@ func parseFileName(s string) (n fileName, ok bool) {
 	return n, true
 }
 
+// hidden says that readers of the Hadoop world pass a name over.
+func hidden(name string) bool { return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") }
+
 // topicIDDigits is the length of a topic ID in a name.
 const topicIDDigits = 32
 
@@ -63,7 +66,7 @@ func parseTopicID(s string) (sinks.TopicID, bool) {
 }
 
 // extensions of finished files, longest first.
-var extensions = []string{".json.zst", ".json.gz", ".json", ".parquet"}
+var extensions = []string{".json.zst", ".json.gz", ".json", ".parquet", ".avro"}
 
 func (s *Sink) fileName(c sinks.Claim) fileName {
 	return fileName{topic: c.Topic, partition: c.Partition, id: c.TopicID, lo: c.Lo, hi: c.Hi, extension: s.extension}
@@ -73,11 +76,11 @@ const temporarySuffix = ".tmp"
 
 // temporaryName is the name under which one attempt of this process writes a file. No two attempts share one, so a write that was cut off and is
 // still running cannot touch the file of the next.
-func (s *Sink) temporaryName(final string) string {
-	return fmt.Sprintf(".%s.%s-%d%s", final, s.writer, s.attempts.Add(1), temporarySuffix)
+func (s *Sink) temporaryName(of string) string {
+	return fmt.Sprintf(".%s.%s-%d%s", of, s.writer, s.attempts.Add(1), temporarySuffix)
 }
 
-// finalOf is the final name that a temporary one stands for.
+// finalOf is what a temporary name stands for.
 func finalOf(temporary string) (final string, ok bool) {
 	name, ok := strings.CutPrefix(temporary, ".")
 	if !ok {

@@ -88,9 +88,16 @@ func nodeOf(t columnType) parquet.Node {
 	}
 }
 
-// encode writes the block as a Parquet file of one row group.
-func (b *parquetBlock) encode(w io.Writer, compression pipelines.Compression) error {
-	codec, err := parquetCodec(compression)
+// encode writes the file of some rows, nil for all.
+func (b *columnBlock) encode(w io.Writer, f *pipelines.Files, rows []int32) error {
+	if f.Format == pipelines.FormatAvro {
+		return b.encodeAvro(w, f, rows)
+	}
+	return b.encodeParquet(w, f, rows)
+}
+
+func (b *columnBlock) encodeParquet(w io.Writer, f *pipelines.Files, rows []int32) error {
+	codec, err := parquetCodec(f.Compression)
 	if err != nil {
 		return err
 	}
@@ -100,7 +107,30 @@ func (b *parquetBlock) encode(w io.Writer, compression pipelines.Compression) er
 		parquet.DictionaryMaxBytes(dictionaryBytesMax),
 		parquet.DataPageStatistics(true),
 		parquet.CreatedBy("sluice", "", ""))
-	columns := file.ColumnWriters()
+	n := len(b.offsets)
+	if rows != nil {
+		n = len(rows)
+	}
+	for from := 0; from < n; {
+		to := min(n, from+f.RowGroupRows)
+		if err := b.writeRowGroup(file.ColumnWriters(), rows, from, to); err != nil {
+			return err
+		}
+		if from = to; from < n {
+			if err := file.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return file.Close()
+}
+
+// writeRowGroup writes some of the rows; from and to count in rows, or in the block where rows is nil.
+func (b *columnBlock) writeRowGroup(columns []*parquet.ColumnWriter, rows []int32, from, to int) error {
+	at := func(i int) int { return i }
+	if rows != nil {
+		at = func(i int) int { return int(rows[i]) }
+	}
 	values := make([]parquet.Value, 0, chunkValues)
 	topic := parquet.ByteArrayValue(b.topic).Level(0, 0, 0)
 	partition := parquet.Int32Value(b.partition).Level(0, 0, 1)
@@ -110,25 +140,24 @@ func (b *parquetBlock) encode(w io.Writer, compression pipelines.Compression) er
 		func(row int) parquet.Value { return parquet.Int64Value(b.offsets[row]).Level(0, 0, 2) },
 		func(row int) parquet.Value { return parquet.Int64Value(b.times[row]).Level(0, 0, 3) },
 	}
+	for _, c := range b.schema.columns {
+		fills = append(fills, b.fill(c, len(fills)))
+	}
 	for i, fill := range fills {
-		if err := writeColumn(columns[i], values, len(b.offsets), fill); err != nil {
-			return err
+		err := writeColumn(columns[i], values, from, to, func(i int) parquet.Value { return fill(at(i)) })
+		if err != nil {
+			return fmt.Errorf("column %d: %w", i, err)
 		}
 	}
-	for i, c := range b.schema.columns {
-		if err := writeColumn(columns[len(fills)+i], values, len(b.offsets), b.fill(c, len(fills)+i)); err != nil {
-			return fmt.Errorf("column %s: %w", c.Name, err)
-		}
-	}
-	return file.Close()
+	return nil
 }
 
-// writeColumn writes n values, a chunk at a time.
-func writeColumn(to *parquet.ColumnWriter, values []parquet.Value, n int, value func(row int) parquet.Value) error {
-	for row := 0; row < n; {
+// writeColumn writes values, a chunk at a time.
+func writeColumn(to *parquet.ColumnWriter, values []parquet.Value, from, end int, value func(i int) parquet.Value) error {
+	for i := from; i < end; {
 		values = values[:0]
-		for ; row < n && len(values) < cap(values); row++ {
-			values = append(values, value(row))
+		for ; i < end && len(values) < cap(values); i++ {
+			values = append(values, value(i))
 		}
 		if _, err := to.WriteRowValues(values); err != nil {
 			return err
@@ -138,7 +167,7 @@ func writeColumn(to *parquet.ColumnWriter, values []parquet.Value, n int, value 
 }
 
 // fill gives the values of one of the directory's columns, at the place it has in the file.
-func (b *parquetBlock) fill(c column, at int) func(row int) parquet.Value {
+func (b *columnBlock) fill(c column, at int) func(row int) parquet.Value {
 	var cells []cell
 	if i, ok := b.index[c.Name]; ok {
 		cells = b.columns[i].cells
@@ -154,7 +183,7 @@ func (b *parquetBlock) fill(c column, at int) func(row int) parquet.Value {
 }
 
 // present turns the cells of a type into Parquet's values.
-func (b *parquetBlock) present(t columnType) func(cell) parquet.Value {
+func (b *columnBlock) present(t columnType) func(cell) parquet.Value {
 	switch t {
 	case typeBool:
 		return func(c cell) parquet.Value { return parquet.BooleanValue(c.num != 0) }

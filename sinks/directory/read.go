@@ -2,15 +2,19 @@ package directory
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"path"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/hamba/avro/v2/ocf"
 	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/format"
@@ -24,45 +28,108 @@ type Row struct {
 	Offset    int64
 	Time      time.Time
 	// Fields are the other columns that are not null. Parquet has bool, int64, float64, string (also of lists and objects, as JSON) and
-	// time.Time; JSON lines have nil, bool, int64 or float64, string, []any and map[string]any.
+	// time.Time; Avro has the same, by its own names of the columns; JSON lines have nil, bool, int64 or float64, string, []any and map[string]any.
 	Fields map[string]any
 }
 
-// Read calls fn for every row of every finished file in dir, in the order of the files' names. It reads what is there, whoever wrote it, and
-// stops at the first error.
+// Read is ReadFrom for a local directory; a Row's File is the whole path.
 func Read(dir string, fn func(Row) error) error {
-	entries, err := os.ReadDir(dir)
+	return ReadFrom(osFS{dir: dir}, func(row Row) error {
+		row.File = filepath.Join(dir, filepath.FromSlash(row.File))
+		return fn(row)
+	})
+}
+
+// ReadFrom calls fn for every row of every finished file of a file system, in the order of the files' paths. It reads what is there, whoever wrote it, and
+// stops at the first error. Names that begin with a point or an underscore are passed over. Each file is held in memory whole.
+func ReadFrom(f FS, fn func(Row) error) error { return readTree(f, "", fn) }
+
+func readTree(f FS, at string, fn func(Row) error) error {
+	entries, err := f.List(at)
 	if err != nil {
 		return err
 	}
-	for _, entry := range entries {
-		n, ok := parseFileName(entry.Name())
-		if !ok {
-			continue
+	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
+	for _, e := range entries {
+		name := path.Join(at, e.Name)
+		switch n, finished := parseFileName(e.Name); {
+		case e.Dir && !hidden(e.Name):
+			err = readTree(f, name, fn)
+		case finished && !e.Dir:
+			err = readFile(f, name, n.extension, fn)
 		}
-		path := filepath.Join(dir, entry.Name())
-		read := readJSON
-		if n.extension == ".parquet" {
-			read = readParquet
-		}
-		if err := read(path, n.extension, fn); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func readParquet(path, _ string, fn func(Row) error) error {
-	f, err := os.Open(path)
+func readFile(f FS, name, extension string, fn func(Row) error) error {
+	file, err := f.Open(name)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	info, err := f.Stat()
+	content, err := io.ReadAll(file)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	read := readJSON
+	switch extension {
+	case ".parquet":
+		read = readParquet
+	case ".avro":
+		read = readAvro
+	}
+	if err := read(name, extension, content, fn); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+func readAvro(path, _ string, content []byte, fn func(Row) error) error {
+	d, err := ocf.NewDecoder(bytes.NewReader(content))
 	if err != nil {
 		return err
 	}
-	file, err := parquet.OpenFile(f, info.Size())
+	for d.HasNext() {
+		fields := map[string]any{}
+		if err := d.Decode(&fields); err != nil {
+			return err
+		}
+		if err := fn(avroRow(path, fields)); err != nil {
+			return err
+		}
+	}
+	return d.Error()
+}
+
+// avroRow takes the columns of every row out of the fields, and the nulls.
+func avroRow(path string, fields map[string]any) Row {
+	row := Row{File: path, Fields: fields}
+	row.Topic, _ = fields[columnTopic].(string)
+	partition, _ := fields[columnPartition].(int)
+	row.Partition = int32(partition)
+	row.Offset, _ = fields[columnOffset].(int64)
+	row.Time, _ = fields[columnTime].(time.Time)
+	for _, name := range []string{columnTopic, columnPartition, columnOffset, columnTime} {
+		delete(fields, name)
+	}
+	for name, v := range fields {
+		if union, ok := v.(map[string]any); ok { // the name of a type and its value
+			for _, v = range union {
+				fields[name] = v
+			}
+		}
+		if v == nil {
+			delete(fields, name)
+		}
+	}
+	return row
+}
+
+func readParquet(path, _ string, content []byte, fn func(Row) error) error {
+	file, err := parquet.OpenFile(bytes.NewReader(content), int64(len(content)))
 	if err != nil {
 		return err
 	}
@@ -152,13 +219,8 @@ func fieldOf(v parquet.Value, c parquet.Field) any {
 	}
 }
 
-func readJSON(path, extension string, fn func(Row) error) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	r, err := decompressor(f, extension)
+func readJSON(path, extension string, content []byte, fn func(Row) error) error {
+	r, err := decompressor(bytes.NewReader(content), extension)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 
 	"github.com/sluice-io/sluice/pipelines"
 	"github.com/sluice-io/sluice/sinks"
@@ -97,29 +98,37 @@ type schemaFile struct {
 	Columns []column `json:"columns"`
 }
 
-func schemaName(version int) string { return fmt.Sprintf("_schema-%06d.json", version) }
+// A version is a directory that holds one file, so that of two processes which make the same one alone succeeds. Earlier versions of this program made a file.
+const schemaFileName = "columns.json"
+
+func schemaName(version int) string { return fmt.Sprintf("_schema-%06d", version) }
 
 // loadSchema reads the newest version; version 0, without columns, when there is none.
 func loadSchema(dir FS) (*schema, error) {
-	names, err := dir.List()
+	entries, err := dir.List("")
 	if err != nil {
 		return nil, err
 	}
-	newest := 0
-	for _, name := range names {
+	newest, file := 0, ""
+	for _, e := range entries {
 		var version int
-		if _, err := fmt.Sscanf(name, "_schema-%06d.json", &version); err == nil && name == schemaName(version) {
-			newest = max(newest, version)
+		if _, err := fmt.Sscanf(e.Name, "_schema-%06d", &version); err != nil || version <= newest {
+			continue
+		}
+		switch e.Name {
+		case schemaName(version):
+			newest, file = version, path.Join(e.Name, schemaFileName)
+		case schemaName(version) + ".json":
+			newest, file = version, e.Name
 		}
 	}
 	if newest == 0 {
 		return newSchema(0, nil), nil
 	}
-	return readSchema(dir, newest)
+	return readSchema(dir, newest, file)
 }
 
-func readSchema(dir FS, version int) (*schema, error) {
-	name := schemaName(version)
+func readSchema(dir FS, version int, name string) (*schema, error) {
 	f, err := dir.Open(name)
 	if err != nil {
 		return nil, err
@@ -176,19 +185,9 @@ func (s *Sink) publishSchema(next *schema) error {
 	}
 	final := schemaName(next.version)
 	temporary := s.temporaryName(final)
-	f, err := s.fs.Create(temporary)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(text, '\n'))
+	err = writeWhole(s.fs, path.Join(temporary, schemaFileName), append(text, '\n'))
 	if err == nil {
-		err = f.Sync()
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = s.fs.Publish(temporary, final)
+		err = s.fs.Rename(temporary, final)
 	}
 	if err != nil {
 		return errors.Join(err, removeIfThere(s.fs, temporary))

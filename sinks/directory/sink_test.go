@@ -1,11 +1,8 @@
 package directory
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -104,7 +101,16 @@ func (r *rig) write(lo int64, values ...string) {
 	if len(refused) > 0 {
 		r.Fatal(refused)
 	}
-	c := claim(lo, lo+int64(len(values))-1)
+	r.store(b, lo, lo+int64(len(values))-1)
+}
+
+// store writes a block as the worker does: it asks what is stored first.
+func (r *rig) store(b sinks.Block, lo, hi int64) {
+	r.Helper()
+	c := claim(lo, hi)
+	if _, err := r.sink.Stored(r.Context(), c); err != nil {
+		r.Fatal(err)
+	}
 	if err := r.sink.Write(r.Context(), &sinks.Batch{Claim: c, Block: b, Identity: c.Identity()}); err != nil {
 		r.Fatal(err)
 	}
@@ -154,7 +160,7 @@ func TestParquetColumnsAreTypedByTheirValues(t *testing.T) {
 	if diff := cmp.Diff(want, r.rows()); diff != "" {
 		t.Error(diff)
 	}
-	if names := r.names(); !slices.Equal(names[:2], []string{"_schema-000001.json", "_schema-000002.json"}) {
+	if names := r.names(); !slices.Equal(names[:2], []string{"_schema-000001", "_schema-000002"}) {
 		t.Error(names)
 	}
 }
@@ -167,7 +173,7 @@ func TestColumnsOfKnownTypeAreThereWithoutValues(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, nginx, sink)
 			r.write(0, `{"status":200,"path":"/"}`)
-			known, err := loadSchema(osFS{r.dir})
+			known, err := loadSchema(osFS{dir: r.dir})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -175,7 +181,7 @@ func TestColumnsOfKnownTypeAreThereWithoutValues(t *testing.T) {
 				t.Errorf("referer has type %q in %+v", got, known.columns)
 			}
 			r.write(1, `{"status":200,"referer":"x"}`)
-			if names := r.names(); slices.Contains(names, "_schema-000002.json") {
+			if names := r.names(); slices.Contains(names, "_schema-000002") {
 				t.Error(names)
 			}
 		})
@@ -196,10 +202,7 @@ func TestValuesThatDoNotFitAreRefused(t *testing.T) {
 			t.Errorf("refused %v, want column %s", refused[i], column)
 		}
 	}
-	c := claim(1, 6)
-	if err := r.sink.Write(t.Context(), &sinks.Batch{Claim: c, Block: b}); err != nil {
-		t.Fatal(err)
-	}
+	r.store(b, 1, 6)
 	rows := r.rows()
 	if len(rows) != 3 || rows[1].Offset != 2 || rows[1].Fields["i"] != int64(2) || rows[2].Offset != 6 || rows[2].Fields["f"] != 4.0 {
 		t.Errorf("%+v", rows)
@@ -221,9 +224,7 @@ func TestMappedColumns(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := r.sink.Write(t.Context(), &sinks.Batch{Claim: claim(0, 2), Block: b}); err != nil {
-				t.Fatal(err)
-			}
+			r.store(b, 0, 2)
 			for i, row := range r.rows() {
 				want := map[string]any{"status": int64(404), "file_offset": int64(i) * 100}
 				if diff := cmp.Diff(want, row.Fields); diff != "" || row.Offset != int64(i) {
@@ -243,9 +244,7 @@ func TestRawLinesHaveTheirTextAndHeaders(t *testing.T) {
 	if err := b.Append(r.event(5, "a line", pipelines.Header{Key: "host", Value: []byte("h")})); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.sink.Write(t.Context(), &sinks.Batch{Claim: claim(5, 5), Block: b}); err != nil {
-		t.Fatal(err)
-	}
+	r.store(b, 5, 5)
 	if diff := cmp.Diff(map[string]any{"_raw": "a line", "host": "h"}, r.rows()[0].Fields); diff != "" {
 		t.Error(diff)
 	}
@@ -377,7 +376,7 @@ func TestDirectoryRemovedWhileRunning(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.write(2, `{"n":3}`)
-	if names := r.names(); len(names) != 2 || names[0] != "_schema-000001.json" {
+	if names := r.names(); len(names) != 3 || names[0] != "_schema-000001" {
 		t.Error(names)
 	}
 }
@@ -395,6 +394,9 @@ func TestTwoProcessesAgreeOnTheSchema(t *testing.T) {
 	r.write(0, `{"n":1}`)
 	r.sink = other // has not seen the schema yet, and takes n for text
 	b, _ := r.block(1, `{"n":"x"}`)
+	if _, err := other.Stored(t.Context(), claim(1, 1)); err != nil {
+		t.Fatal(err)
+	}
 	err = other.Write(t.Context(), &sinks.Batch{Claim: claim(1, 1), Block: b})
 	if !errors.Is(err, sinks.ErrSchemaChanged) {
 		t.Fatalf("%v", err)
@@ -439,203 +441,9 @@ func TestFileNames(t *testing.T) {
 	if !ok || final != n.String() {
 		t.Errorf("%q %t", final, ok)
 	}
-	for _, name := range []string{"", ".", "x.tmp", "a-1-2-3.parquet", "000102030405060708090a0b0c0d0e0f-00000000000000000003-00000000000000000004.json", "_schema-000001.json", ".a.tmp"} {
+	for _, name := range []string{"", ".", "x.tmp", "a-1-2-3.parquet", "000102030405060708090a0b0c0d0e0f-00000000000000000003-00000000000000000004.json", "_schema-000001", ".a.tmp"} {
 		if n, ok := parseFileName(name); ok {
 			t.Errorf("%q is %+v", name, n)
 		}
-	}
-}
-
-// errKilled is what a process gets that was killed: nothing it asks for is done any more.
-var errKilled = errors.New("killed")
-
-// bytesPerStep are written in one step.
-const bytesPerStep = 41
-
-// killFS lets a process do so many steps; each of its calls is one, and each bytesPerStep bytes written.
-type killFS struct {
-	FS
-	left int
-}
-
-func (f *killFS) step() error {
-	if f.left <= 0 {
-		return errKilled
-	}
-	f.left--
-	return nil
-}
-
-func (f *killFS) List() ([]string, error) {
-	if err := f.step(); err != nil {
-		return nil, err
-	}
-	return f.FS.List()
-}
-
-func (f *killFS) Create(name string) (File, error) {
-	if err := f.step(); err != nil {
-		return nil, err
-	}
-	file, err := f.FS.Create(name)
-	return &killFile{f, file}, err
-}
-
-func (f *killFS) Open(name string) (io.ReadCloser, error) {
-	if err := f.step(); err != nil {
-		return nil, err
-	}
-	return f.FS.Open(name)
-}
-
-// Publish may also be killed after the name was given and before the temporary one was removed.
-func (f *killFS) Publish(temporary, final string) error {
-	if err := f.step(); err != nil {
-		return err
-	}
-	if f.left == 0 {
-		real := f.FS.(osFS)
-		if err := os.Link(real.path(temporary), real.path(final)); err != nil {
-			return err
-		}
-		return errKilled
-	}
-	if err := f.FS.Publish(temporary, final); err != nil {
-		return err
-	}
-	return f.step()
-}
-
-func (f *killFS) Remove(name string) error {
-	if err := f.step(); err != nil {
-		return err
-	}
-	return f.FS.Remove(name)
-}
-
-type killFile struct {
-	fs *killFS
-	File
-}
-
-func (f *killFile) Write(b []byte) (int, error) {
-	n := min(len(b), f.fs.left*bytesPerStep)
-	f.fs.left -= (n + bytesPerStep - 1) / bytesPerStep
-	written, err := f.File.Write(b[:n])
-	if err == nil && n < len(b) {
-		err = errKilled
-	}
-	return written, err
-}
-
-func (f *killFile) Sync() error {
-	if err := f.fs.step(); err != nil {
-		return err
-	}
-	return f.File.Sync()
-}
-
-// TestKilledAtEveryStep kills a process that writes two claims at each of its calls and within its writes, and lets another write them again. In between there
-// is never a torn file under a final name, and in the end each row is stored once and nothing is left over.
-func TestKilledAtEveryStep(t *testing.T) {
-	for _, format := range []string{"parquet", "json"} {
-		t.Run(format, func(t *testing.T) {
-			for steps := 0; ; steps++ {
-				if killedRun(t, format, steps) {
-					t.Logf("%d steps", steps)
-					return
-				}
-			}
-		})
-	}
-}
-
-func killedRun(t *testing.T, format string, steps int) (finished bool) {
-	dir := t.TempDir()
-	pipe := pipeline(t, dir, jsonTopic, "    format: "+format+"\n    compression: none\n")
-	process := func(open func() (FS, error)) error {
-		s, err := newSink(quiet(), pipe.Sinks[0], open)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := &rig{TB: t, pipe: pipe, sink: s, dir: dir}
-		if _, err := s.Check(t.Context()); err != nil {
-			return err
-		}
-		return r.storeTwo()
-	}
-	real, err := OSFS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = process(func() (FS, error) { return &killFS{real, steps}, nil })
-	if err != nil && !errors.Is(err, errKilled) {
-		t.Fatalf("after %d steps: %v", steps, err)
-	}
-	r := &rig{TB: t, dir: dir}
-	r.rows() // whatever is there can be read
-	if err := process(func() (FS, error) { return real, nil }); err != nil {
-		t.Fatalf("the second process, after %d steps: %v", steps, err)
-	}
-	rows := r.rows()
-	if len(rows) != 4 {
-		t.Fatalf("after %d steps: %d rows", steps, len(rows))
-	}
-	for i, row := range rows {
-		if row.Offset != int64(i) || row.Fields["n"] != int64(i) {
-			t.Fatalf("after %d steps: row %d is %+v", steps, i, row)
-		}
-	}
-	for _, name := range r.names() {
-		if _, ok := finalOf(name); ok && strings.HasPrefix(name, ".p-") {
-			t.Fatalf("after %d steps: %s is left over", steps, name)
-		}
-	}
-	return err == nil
-}
-
-// storeTwo does what the worker does for two claims after it got the partition.
-func (r *rig) storeTwo() error {
-	for lo := int64(0); lo < 4; lo += 2 {
-		c := claim(lo, lo+1)
-		stored, err := r.sink.Stored(context.Background(), c)
-		if err != nil {
-			return err
-		}
-		if len(stored.Present) == 1 {
-			continue
-		}
-		b, err := r.sink.NewBlock()
-		if err != nil {
-			return err
-		}
-		for i := c.Lo; i <= c.Hi; i++ {
-			if err := b.Append(r.event(i, fmt.Sprintf(`{"n":%d}`, i))); err != nil {
-				return err
-			}
-		}
-		if err := r.sink.Write(context.Background(), &sinks.Batch{Claim: c, Block: b}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func TestRenameWithoutHardLinksReplacesNothing(t *testing.T) {
-	dir := t.TempDir()
-	f := osFS{dir}
-	for name, text := range map[string]string{".a.tmp": "new", "a": "old"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := f.rename(".a.tmp", "a"); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("%v", err)
-	}
-	if text, _ := os.ReadFile(filepath.Join(dir, "a")); string(text) != "old" {
-		t.Errorf("%s", text)
-	}
-	if err := f.rename(".a.tmp", "b"); err != nil {
-		t.Error(err)
 	}
 }
