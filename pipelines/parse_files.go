@@ -3,7 +3,6 @@ package pipelines
 import (
 	"io/fs"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 	_ "time/tzdata" // zones by name, also on hosts without the database
@@ -48,8 +47,8 @@ func (r *yamlReader) fileSettings(f *Files, s *SinkSpec, what string) (keys []kn
 			f.RowGroupRows = int(r.integer(e.value, what+".row_group_rows", rowGroupRowsLow, batchRowsMax))
 		}},
 		{"partition", func(e entry) { f.Partition = r.partitioning(e, what+".partition") }},
-		{"file_mode", func(e entry) { f.FileMode = r.fileMode(e.value, what+".file_mode") }},
-		{"directory_mode", func(e entry) { f.DirMode = r.fileMode(e.value, what+".directory_mode") }},
+		{"file_mode", func(e entry) { f.FileMode = r.ownerMode(e.value, what+".file_mode") }},
+		{"directory_mode", func(e entry) { f.DirMode = r.ownerMode(e.value, what+".directory_mode") }},
 		{"columns", func(e entry) { s.Columns = r.assignments(e.value, what+".columns") }},
 	}
 	return keys, func() {
@@ -141,7 +140,7 @@ func (r *yamlReader) partitioning(e entry, what string) *Partitioning {
 	found := r.object(e.value, what,
 		known{"path", func(e entry) { p.Path = r.pathTemplate(e, what+".path") }},
 		known{"time", func(e entry) { p.Time = r.source(e.value, what+".time") }},
-		known{"zone", func(e entry) { p.Zone = r.zone(e.value, what+".zone") }},
+		known{"zone", func(e entry) { p.Zone = r.partitionZone(e.value, what+".zone") }},
 		known{"lateness", func(e entry) { p.Lateness = r.duration(e.value, what+".lateness", 0, latenessHigh) }},
 		known{"late", func(e entry) {
 			p.Late = LatePolicy(r.oneOf(e.value, what+".late", string(LateKeep), string(LateToPath), string(LateDeadLetter)))
@@ -176,23 +175,24 @@ func (r *yamlReader) checkPartitioning(p *Partitioning, found map[string]Pos, wh
 	}
 }
 
-func (r *yamlReader) zone(n ast.Node, what string) *time.Location {
-	name := r.text(n, what)
+// partitionZone is a zone that means the same wherever a worker runs.
+func (r *yamlReader) partitionZone(n ast.Node, what string) *time.Location {
+	name := r.zone(n, what)
+	if name == zoneLocal {
+		r.errorOn(n, "%s: workers on different machines would put the same row into different hours: want UTC or a name such as Europe/Berlin", what)
+	}
 	zone, err := time.LoadLocation(name)
-	if name == "" || err != nil || name == "Local" {
-		r.errorOn(n, "%s: want UTC or a zone of the IANA database, such as Europe/Berlin, not %q", what, name)
+	if err != nil { // said already
 		return time.UTC
 	}
 	return zone
 }
 
-// fileMode reads permission bits in octal, with or without quotes.
-func (r *yamlReader) fileMode(n ast.Node, what string) fs.FileMode {
-	text := r.anyText(n, what)
-	mode, err := strconv.ParseUint(strings.TrimPrefix(text, "0o"), 8, 32)
-	if err != nil || mode > 0o777 || mode&0o600 != 0o600 {
-		r.errorOn(n, "%s: want permission bits in octal that let the owner read and write, such as \"0640\", not %q", what, text)
-		return fileModeDefault
+// ownerMode reads permission bits that let the owner read and write.
+func (r *yamlReader) ownerMode(n ast.Node, what string) fs.FileMode {
+	mode := fs.FileMode(r.fileMode(n, what))
+	if mode&0o600 != 0o600 {
+		r.errorOn(n, "%s: the owner has to read and write: want permissions such as 0640", what)
 	}
-	return fs.FileMode(mode)
+	return mode
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-io/sluice/sinks"
 	"github.com/sluice-io/sluice/sinks/clickhouse"
 	"github.com/sluice-io/sluice/sinks/directory"
+	"github.com/sluice-io/sluice/sinks/hdfs"
 )
 
 func newSink(c *common) *cobra.Command {
@@ -84,6 +85,9 @@ func newWorkers(log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.
 func newSinkOf(log *slog.Logger, spec *pipelines.SinkSpec) (sinks.Sink, error) {
 	if spec.ClickHouse != nil {
 		return clickhouse.New(log, spec)
+	}
+	if spec.HDFS != nil {
+		return hdfs.New(log, spec)
 	}
 	return directory.New(log, spec)
 }

@@ -154,5 +154,11 @@ func (s *Sink) writeFile(dir FS, name string, block encodable, rows []int32) err
 	return err
 }
 
-// Close does nothing: no file stays open between writes.
-func (s *Sink) Close() error { return nil }
+// Close ends the connections of the file system, if it has any. No file stays open between writes.
+func (s *Sink) Close() error {
+	dir, _ := s.state()
+	if c, ok := dir.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}

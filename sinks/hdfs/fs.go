@@ -1,0 +1,324 @@
+package hdfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/colinmarc/hdfs/v2"
+
+	"github.com/sluice-io/sluice/pipelines"
+	"github.com/sluice-io/sluice/sinks/directory"
+)
+
+// FS is a directory of an HDFS. Its methods are safe for concurrent use.
+type FS struct {
+	cfg  *pipelines.HDFS
+	root string
+	user string
+
+	mu     sync.Mutex // guards client; held while connecting
+	client *hdfs.Client
+}
+
+var _ directory.FS = (*FS)(nil)
+
+// NewFS makes the file system; nothing is connected to before it is used.
+func NewFS(cfg *pipelines.HDFS) (*FS, error) {
+	name, err := userOf(cfg)
+	return &FS{cfg: cfg, root: path.Clean(cfg.Path), user: name}, err
+}
+
+// connected returns the client, which connects again by itself and goes from one NameNode to the next.
+func (f *FS) connected() (*hdfs.Client, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.client != nil {
+		return f.client, nil
+	}
+	options := hdfs.ClientOptions{
+		Addresses:           f.cfg.NameNodes,
+		User:                f.user,
+		UseDatanodeHostname: f.cfg.UseHostnames,
+		NamenodeDialFunc:    f.dial,
+		DatanodeDialFunc:    f.dial,
+	}
+	if k := f.cfg.Kerberos; k != nil {
+		var err error
+		if options.KerberosClient, err = login(k); err != nil {
+			return nil, err
+		}
+		options.KerberosServicePrincipleName, options.DataTransferProtection = k.Service, k.Protection
+	}
+	client, err := hdfs.NewClient(options)
+	if err != nil {
+		return nil, explain(err)
+	}
+	f.client = client
+	return client, nil
+}
+
+// Close ends the connections.
+func (f *FS) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.client == nil {
+		return nil
+	}
+	err := f.client.Close()
+	f.client = nil
+	return err
+}
+
+func (f *FS) path(name string) string { return path.Join(f.root, name) }
+
+// List returns what is in a directory.
+func (f *FS) List(dir string) ([]directory.Entry, error) {
+	client, err := f.connected()
+	if err != nil {
+		return nil, err
+	}
+	infos, err := client.ReadDir(f.path(dir))
+	if err != nil {
+		return nil, explain(err)
+	}
+	entries := make([]directory.Entry, len(infos))
+	for i, info := range infos {
+		entries[i] = directory.Entry{Name: info.Name(), Dir: info.IsDir()}
+	}
+	return entries, nil
+}
+
+// Open opens a file for reading.
+func (f *FS) Open(name string) (io.ReadCloser, error) {
+	client, err := f.connected()
+	if err != nil {
+		return nil, err
+	}
+	r, err := client.Open(f.path(name))
+	if err != nil {
+		return nil, explain(err)
+	}
+	if r.Stat().IsDir() {
+		return nil, errors.Join(fmt.Errorf("open %s: it is a directory", name), r.Close())
+	}
+	return r, nil
+}
+
+// Create makes a new file, and the directories above it but the root.
+func (f *FS) Create(name string) (directory.File, error) {
+	client, err := f.connected()
+	if err != nil {
+		return nil, err
+	}
+	replication, blockSize := f.cfg.Replication, f.cfg.BlockSize
+	if replication == 0 || blockSize == 0 {
+		defaults, err := client.ServerDefaults()
+		if err != nil {
+			return nil, explain(err)
+		}
+		if replication == 0 {
+			replication = defaults.Replication
+		}
+		if blockSize == 0 {
+			blockSize = defaults.BlockSize
+		}
+	}
+	create := func() (w *hdfs.FileWriter, err error) {
+		w, err = client.CreateFile(f.path(name), replication, blockSize, f.cfg.FileMode)
+		return w, err
+	}
+	w, err := create()
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := f.makeParents(client, name); err != nil {
+			return nil, err
+		}
+		w, err = create()
+	}
+	if err != nil {
+		return nil, explain(err)
+	}
+	return &file{w: w, name: name, closeTimeout: f.cfg.Timeout}, nil
+}
+
+// makeParents makes the directories above name, below the root.
+func (f *FS) makeParents(client *hdfs.Client, name string) error {
+	if _, err := client.Stat(f.root); err != nil {
+		return explain(err)
+	}
+	if err := client.MkdirAll(path.Dir(f.path(name)), f.cfg.DirMode); err != nil {
+		return explain(err)
+	}
+	return nil
+}
+
+// Rename gives a file or a directory another name.
+func (f *FS) Rename(from, to string) error {
+	client, err := f.connected()
+	if err != nil {
+		return err
+	}
+	err = client.Rename(f.path(from), f.path(to))
+	if errors.Is(err, fs.ErrNotExist) { // from, or the directory of to
+		if _, statErr := client.Stat(f.path(from)); statErr != nil {
+			return explain(statErr)
+		}
+		if err := f.makeParents(client, to); err != nil {
+			return err
+		}
+		err = client.Rename(f.path(from), f.path(to))
+	}
+	if err != nil && strings.Contains(message(err), "not empty") {
+		return fmt.Errorf("%s: %w", to, fs.ErrExist)
+	}
+	return explain(err)
+}
+
+// Remove removes a file, or a directory with all that it holds.
+func (f *FS) Remove(name string) error {
+	client, err := f.connected()
+	if err != nil {
+		return err
+	}
+	if _, err := client.Stat(f.path(name)); err != nil {
+		return explain(err)
+	}
+	return explain(client.RemoveAll(f.path(name)))
+}
+
+// file is a file being written. Not safe for concurrent use.
+type file struct {
+	w            *hdfs.FileWriter
+	name         string
+	closeTimeout time.Duration
+	failed       bool
+}
+
+func (f *file) Write(b []byte) (int, error) {
+	n, err := f.w.Write(b)
+	if err != nil {
+		f.failed = true
+		// Not wrapped: that the file is not there any more says nothing about its directory.
+		return n, fmt.Errorf("write %s: %v", f.name, explain(err))
+	}
+	return n, nil
+}
+
+// closePoll is how long a file that is not complete yet is left alone.
+const closePoll = 20 * time.Millisecond
+
+// Close waits until the NameNode has the file complete, which takes a copy of each block on one DataNode at least. After a failed write it only lets go.
+func (f *file) Close() error {
+	if f.failed {
+		_ = f.w.SetDeadline(time.Now())
+		_ = f.w.Close() // the connection alone: the file is lost
+		return nil
+	}
+	for deadline := time.Now().Add(f.closeTimeout); ; {
+		err := f.w.Close()
+		if err == nil {
+			return nil
+		}
+		if !hdfs.IsErrReplicating(err) {
+			return fmt.Errorf("close %s: %v", f.name, explain(err))
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("close %s: it is not complete after %s: the NameNode knows of no DataNode that has its last block", f.name, f.closeTimeout)
+		}
+		time.Sleep(closePoll)
+	}
+}
+
+// dial connects within the timeout, which then bounds each wait on the connection.
+func (f *FS) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := net.Dialer{Timeout: f.cfg.Timeout}
+	c, err := d.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &boundedConn{Conn: c, timeout: f.cfg.Timeout}, nil
+}
+
+// boundedConn fails when the other end is silent for too long, and is closed with the first failure: a late answer must not be taken for that of a
+// later request.
+type boundedConn struct {
+	net.Conn
+	timeout time.Duration
+
+	mu    sync.Mutex // guards until
+	until time.Time  // the deadline that the user of the connection has set
+}
+
+func (c *boundedConn) Read(b []byte) (int, error) {
+	if err := c.Conn.SetReadDeadline(c.deadline()); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Read(b)
+	if err != nil {
+		c.Conn.Close()
+	}
+	return n, err
+}
+
+func (c *boundedConn) Write(b []byte) (int, error) {
+	if err := c.Conn.SetWriteDeadline(c.deadline()); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Write(b)
+	if err != nil {
+		c.Conn.Close()
+	}
+	return n, err
+}
+
+// SetDeadline is for all reads and writes, also one under way.
+func (c *boundedConn) SetDeadline(t time.Time) error {
+	c.mu.Lock()
+	c.until = t
+	c.mu.Unlock()
+	return c.Conn.SetDeadline(t)
+}
+
+func (c *boundedConn) deadline() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	bound := time.Now().Add(c.timeout)
+	if !c.until.IsZero() && c.until.Before(bound) {
+		return c.until
+	}
+	return bound
+}
+
+// remoteError is what a NameNode answers in place of a result.
+type remoteError interface {
+	Exception() string
+	Message() string
+}
+
+// message is the text of a NameNode's error, without its stack.
+func message(err error) string {
+	var remote remoteError
+	if !errors.As(err, &remote) {
+		return ""
+	}
+	text, _, _ := strings.Cut(remote.Message(), "\n")
+	return text
+}
+
+// explain adds to an error what the NameNode said, which the client leaves out.
+func explain(err error) error {
+	var remote remoteError
+	if !errors.As(err, &remote) {
+		return err
+	}
+	class := remote.Exception()
+	class = class[strings.LastIndexByte(class, '.')+1:]
+	return fmt.Errorf("%w: %s: %s", err, class, message(err))
+}
