@@ -48,7 +48,7 @@ func TestParse(t *testing.T) {
 func describeFiles(f *Files) string {
 	s := fmt.Sprintf("%s %s %s groups of %d modes %o %o", f.Path, f.Format, f.Compression, f.RowGroupRows, f.FileMode, f.DirMode)
 	if p := f.Partition; p != nil {
-		s += fmt.Sprintf(" by %q in %s (%c) late after %s: %s", p.Path.Text, p.Zone, p.Path.Unit, p.Lateness, p.Late)
+		s += fmt.Sprintf(" by %q in %s (unit %q) late after %s: %s", p.Path.Text, p.Zone, strings.Trim(string(rune(p.Path.Unit)), "\x00"), p.Lateness, p.Late)
 		if p.LatePath != nil {
 			s += fmt.Sprintf(" %q", p.LatePath.Text)
 		}
