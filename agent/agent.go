@@ -74,6 +74,8 @@ type Config struct {
 	// LineIdle is how long an unterminated last line is kept back before it is
 	// sent as it is; 0 means 5 s.
 	LineIdle time.Duration
+	// Stdin is read by the input stdin; nil means the process's own standard input.
+	Stdin *os.File
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// Destination replaces the Kafka producer of a pipeline, and its journal
@@ -230,21 +232,26 @@ func (a *Agent) setUp(pipes []*pipelines.Pipeline) error {
 
 // build makes a runner that holds nothing yet.
 func (a *Agent) build(p *pipelines.Pipeline) (*runner, error) {
-	if p.Collect.File == nil {
-		return nil, fmt.Errorf("pipeline %s: this agent has no input %s", p.Name, p.Collect.Input())
-	}
 	r, err := newRunner(a.log, p, a.cfg)
 	if err != nil {
 		return nil, err
 	}
-	r.input, err = newFiles(r, a.blocks, a.skip)
-	return r, err
+	if p.Collect.File != nil {
+		r.input, err = newFiles(r, a.blocks, a.skip)
+		return r, err
+	}
+	feed, err := newFeed(a.log, p, a.cfg)
+	if err != nil {
+		return nil, err
+	}
+	r.input = newStreams(r, feed)
+	return r, nil
 }
 
 // open gives a runner what the checkpoint knows of its pipeline, the account to go on with, and its destination.
 func (a *Agent) open(r *runner, account Account) error {
 	files, known := a.others[r.pipe.Name]
-	account.Pipeline = r.pipe.Name
+	account.Pipeline, account.Input = r.pipe.Name, r.pipe.Collect.Input()
 	r.account = account
 	r.restore(files, known)
 	if err := a.destination(r, files); err != nil {
@@ -462,6 +469,17 @@ func (a *Agent) Accounts() []Account {
 	return out
 }
 
+// waitsFor is what keeps a runner from reading; nil when nothing does.
+func (r *runner) waitsFor() error {
+	r.mu.Lock()
+	err := r.ready
+	r.mu.Unlock()
+	if s, ok := r.input.(*streams); ok && err == nil {
+		err = s.feed.Stats().Waiting
+	}
+	return err
+}
+
 // Ready returns nil when every pipeline has its topic, has looked for its
 // files once, and has its lines acknowledged; else what it waits for.
 func (a *Agent) Ready() error {
@@ -469,11 +487,9 @@ func (a *Agent) Ready() error {
 		return err
 	}
 	for _, r := range a.list() {
-		r.mu.Lock()
-		err := r.ready
-		r.mu.Unlock()
+		err := r.waitsFor()
 		if age := r.oldestUnacked(r.cfg.Now()); err == nil && age > unreadyAfter {
-			err = fmt.Errorf("the brokers of topic %s have acknowledged nothing for %s; the files keep the lines", r.pipe.Topic.Name, age.Round(time.Second))
+			err = fmt.Errorf("the brokers of topic %s have acknowledged nothing for %s; %s", r.pipe.Topic.Name, age.Round(time.Second), r.keeps())
 		}
 		if err != nil {
 			return fmt.Errorf("pipeline %s: %w", r.pipe.Name, err)

@@ -52,12 +52,21 @@ type saved struct {
 }
 
 type savedPipeline struct {
-	Files []savedFile `json:"files"`
+	Files []savedFile `json:"files,omitempty"`
 	// Gone are contents that a file held and holds no more: a copy of them may
 	// turn up. Path, position and time are all that is kept of them.
 	Gone []savedFile `json:"gone,omitempty"`
 	// Journal is the sequence of the first entry of the pipeline's journal that may hold ranges which Files do not cover.
 	Journal uint64 `json:"journal,omitempty"`
+	// Cursor is where an input without files is.
+	Cursor *savedCursor `json:"cursor,omitempty"`
+}
+
+// savedCursor is where an input is that can be asked for what follows a cursor, which is its own text.
+type savedCursor struct {
+	Input  string `json:"input"`
+	Cursor string `json:"cursor"`
+	Count  int64  `json:"count"` // of lines up to the cursor
 }
 
 // savedFile is what is known of one file.

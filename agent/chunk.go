@@ -24,7 +24,16 @@ type parcel struct {
 	memory int64
 	// sequence of its entry in the journal; 0: not written yet.
 	sequence uint64
-	done     bool // guarded by runner.mu: all of it is settled
+	done     bool            // guarded by runner.mu: all of it is settled
+	kept     []chan struct{} // closed when it is in the journal, or settled
+}
+
+// release tells those who wait that the parcel is kept.
+func (p *parcel) release() {
+	for _, c := range p.kept {
+		close(c)
+	}
+	p.kept = nil
 }
 
 // piece is a run of lines of one origin.
@@ -48,7 +57,8 @@ type progress interface {
 type origin struct {
 	name      string            // for messages and dead letters
 	headers   []producer.Header // of all its records; labels last
-	identity  []byte            // what spreads its lines over partitions and names them in dead letters
+	identity  []byte            // names its lines in dead letters, with their offsets
+	spread    []byte            // chooses the partition of its lines
 	partition int32             // for records without key; -1 while not chosen
 }
 
@@ -184,12 +194,14 @@ func (p *parcel) written(sequence uint64) {
 	r.unsettled[sequence] = true
 	r.journalled = max(r.journalled, sequence+1)
 	r.mu.Unlock()
+	p.release()
 	r.kept.grown()
 }
 
 // settled is called when all of a parcel's batches are.
 func (p *parcel) settled() {
 	r := p.runner
+	p.release()
 	r.mu.Lock()
 	for i := range p.pieces {
 		if x := p.pieces[i].progress; x != nil {

@@ -27,10 +27,11 @@ func (c *Count) sub(d Count) {
 	c.Bytes -= d.Bytes
 }
 
-// Account says where everything that was read of one pipeline's files is:
+// Account says where everything that was read of one pipeline's input is:
 // Read = Acked + InFlight + the sum of Dropped, at any moment.
 type Account struct {
 	Pipeline string
+	Input    string // as in the pipeline file
 	Read     Count
 	Acked    Count
 	InFlight Count

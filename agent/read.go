@@ -73,6 +73,7 @@ func (r *files) renew(s *source, outcome tail.Outcome, lost int64, now time.Time
 func (r *files) label(s *source) {
 	s.name = s.track.path
 	s.identity = []byte(s.track.fileID())
+	s.spread = s.identity
 	s.partition = -1
 	s.headers = r.headersOf(s)
 }

@@ -215,7 +215,7 @@ func (r *runner) prepare(ctx context.Context) {
 		}
 		r.setReady(err)
 		if pause == prepareBackoffMin {
-			r.log.Warn("the topic cannot be had from the brokers; trying again without end, the files keep the lines", "error", err)
+			r.log.Warn("the topic cannot be had from the brokers; trying again without end, "+r.keeps(), "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -316,7 +316,7 @@ func (r *runner) watchStall(ctx context.Context, now time.Time) {
 		r.heal(place{kind: "brokers"}, "lines are acknowledged again")
 		return
 	}
-	r.say(place{kind: "brokers"}, "no line was acknowledged for a while; waiting without end, the files keep the lines",
+	r.say(place{kind: "brokers"}, "no line was acknowledged for a while; waiting without end, "+r.keeps(),
 		fmt.Errorf("the brokers of topic %s do not answer", r.pipe.Topic.Name))
 	r.helpers.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, stalledAfter)
@@ -389,6 +389,14 @@ func (r *runner) snapshotAccount() Account {
 	r.input.measureLocked(&a)
 	a.JournalBytes, a.JournalBatches = r.kept.size()
 	return a
+}
+
+// keeps says who has the lines while the brokers do not take them.
+func (r *runner) keeps() string {
+	if r.pipe.Collect.File != nil {
+		return "the files keep the lines"
+	}
+	return "the journal takes lines up to its limit once the brokers have answered, and then the senders wait"
 }
 
 // sayCut says once for a place that its lines are over the limit.

@@ -16,7 +16,7 @@ const (
 	headerFileOffset = "file_offset"
 	headerTruncated  = "truncated" // "true": the line was cut at the limit
 	headerSplit      = "split"     // "true": a limit ended the record of several lines before its last
-	headerStream     = "stream"    // of a container: stdout or stderr
+	headerStream     = "stream"    // of a container or a command: stdout or stderr
 	headerTime       = "time"      // when the container's runtime took the line
 )
 
@@ -79,7 +79,7 @@ func (w *worker) pack(o *origin, c *reading) {
 	case w.pipe.Topic.Spread == pipelines.SpreadRoundRobin:
 		o.partition = w.turn % w.topic.Partitions
 	case o.partition < 0:
-		o.partition = partitionOf(o.identity, w.topic.Partitions)
+		o.partition = partitionOf(o.spread, w.topic.Partitions)
 	}
 	if w.plain {
 		w.packPlain(o, c)

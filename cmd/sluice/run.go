@@ -110,7 +110,7 @@ func onceComplete(ctx context.Context, a *agent.Agent) error {
 		return nil
 	}
 	for _, acc := range a.Accounts() {
-		if acc.FilesFollowed == 0 {
+		if acc.Input == "file" && acc.FilesFollowed == 0 {
 			return fmt.Errorf("pipeline %s: no file that can be read matches collect.file.include", acc.Pipeline)
 		}
 	}

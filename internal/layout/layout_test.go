@@ -48,7 +48,8 @@ var mayImport = map[string][]string{
 	"agent/journal":              {"internal/record"},
 	"agent/producer":             {"internal/record"},
 	"agent/producer/brokermodel": {"internal/record"},
-	"agent":                      {"agent/assemble", "agent/tail", "agent/journal", "agent/producer", "pipelines", "internal/connect", "internal/record", "internal/dirlock"},
+	"agent/stream":               {"agent/tail"},
+	"agent":                      {"agent/stream", "agent/assemble", "agent/tail", "agent/journal", "agent/producer", "pipelines", "internal/connect", "internal/record", "internal/dirlock"},
 
 	"sinks":            {"pipelines", "internal/connect", "internal/record"},
 	"sinks/clickhouse": {"sinks", "pipelines", "internal/connect"},
