@@ -82,7 +82,10 @@ type dropped struct {
 }
 
 // lineOrigin is where a container wrote a line, and when. The zero value is of a line that does not tell.
-type lineOrigin struct{ stream, time []byte }
+type lineOrigin struct {
+	stream, time []byte
+	malformed    bool
+}
 
 func (c *reading) reset() {
 	c.lines.Release()
@@ -158,6 +161,11 @@ func (a *Account) take(c *reading) {
 	a.drop(dropLate, Count{Bytes: s.Late})
 	a.CutLines += s.Cuts
 	a.SplitRecords += s.Splits
+	for i := range c.origins {
+		if c.origins[i].malformed {
+			a.MalformedLines++
+		}
+	}
 }
 
 // ship hands the open parcel to the destination.

@@ -31,6 +31,8 @@ type files struct {
 	hints   *tail.Hints
 	chunk   reading
 	rate    rate
+	// containers is the form of containers' files; nil for others.
+	containers *containerForm
 
 	sources  map[tail.ID]*source
 	byPath   map[string]*source
@@ -61,21 +63,39 @@ type files struct {
 // newFiles makes the file input of a runner. skip tells files that are not to be followed.
 func newFiles(r *runner, blocks *tail.Blocks, skip func(string, tail.Info) bool) (*files, error) {
 	file := r.pipe.Collect.File
-	scanner, err := tail.NewScanner(file.Include, file.Exclude, skip)
+	scanner, err := tail.NewScanner(file.Include, file.Exclude, skipNamespaces(file, skip))
 	if err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", r.pipe.Name, err)
 	}
 	r.cfg = inputConfig(r.cfg, file)
-	form, err := newForm(&file.LineOptions, file.LineBytesMax)
-	if err != nil {
-		return nil, fmt.Errorf("pipeline %s: %w", r.pipe.Name, err)
-	}
-	return &files{
+	in := &files{
 		runner: r, scanner: scanner, rate: newRate(file.RateLimit),
-		reading: tail.FileConfig{LineBytesMax: r.lineBytesMax(), Blocks: blocks, Encoding: encodingOf(file.Encoding), Form: form},
+		reading: tail.FileConfig{Blocks: blocks, Encoding: encodingOf(file.Encoding)},
 		sources: map[tail.ID]*source{}, byPath: map[string]*source{}, family: map[string][]*source{}, suspects: map[tail.ID]suspect{},
 		atEnd: map[tail.ID]bool{}, tracks: map[tail.ID]*track{},
-	}, nil
+	}
+	if err := in.shape(); err != nil {
+		return nil, fmt.Errorf("pipeline %s: %w", r.pipe.Name, err)
+	}
+	return in, nil
+}
+
+// shape says how files are read, as far as the line limit decides.
+func (r *files) shape() error {
+	file, limit := r.pipe.Collect.File, r.lineBytesMax()
+	r.reading.LineBytesMax, r.reading.HoldBytesMax = limit, 0
+	if file.Container == nil {
+		form, err := newForm(&file.LineOptions, limit)
+		r.reading.Form = form
+		return err
+	}
+	form, err := newContainerForm(file, limit)
+	if err != nil {
+		return err
+	}
+	r.containers, r.reading.Form = form, form
+	r.reading.LineBytesMax, r.reading.HoldBytesMax = limit+containerLineBytes, 4*limit+containerHoldBytes
+	return nil
 }
 
 // inputConfig puts the input's own settings over the agent's.
@@ -251,9 +271,8 @@ func (r *files) closeFiles() {
 // begin starts reading. The topic may take less than the settings allow.
 func (r *files) begin(p prepared) {
 	r.runner.begin(p)
-	r.reading.LineBytesMax = r.lineBytesMax()
-	if form, err := newForm(&r.pipe.Collect.File.LineOptions, r.reading.LineBytesMax); err == nil { // it was made before
-		r.reading.Form = form
+	if err := r.shape(); err != nil {
+		r.log.Error("the form of lines cannot be made again", "error", err) // it was made of the same before
 	}
 }
 
@@ -290,7 +309,7 @@ func (r *files) headersOf(s *source) []producer.Header {
 	if r.pipe.Collect.File.Identity {
 		h = append(h, producer.Header{Key: headerFileID, Value: s.identity})
 	}
-	return append(h, r.work.labels...)
+	return append(append(h, s.meta...), r.work.labels...)
 }
 
 // take hands over a chunk of a file.

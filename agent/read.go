@@ -28,6 +28,9 @@ func (r *files) read(s *source, now time.Time, extent tail.Extent) bool {
 	case c.lines.Bytes() > 0:
 		s.fresh = now
 		r.rate.spend(len(c.lines.Lines), c.lines.Bytes())
+		if r.containers != nil {
+			c.origins = r.containers.origins
+		}
 		r.take(s, c, now)
 		c.reset()
 	}
@@ -75,6 +78,9 @@ func (r *files) label(s *source) {
 	s.identity = []byte(s.track.fileID())
 	s.spread = s.identity
 	s.partition = -1
+	if r.containers != nil {
+		s.meta = containerOf(s.path, s.real).headers()
+	}
 	s.headers = r.headersOf(s)
 }
 

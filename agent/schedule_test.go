@@ -128,6 +128,13 @@ var dialects = []dialect{
 			return text, text
 		},
 	},
+	{
+		name: "containers", form: `, container: {}`, encode: plainText,
+		line: func(i int) (string, string) {
+			at := fmt.Sprintf("2026-11-30T10:00:00.%09dZ stdout ", i)
+			return lineOf(i), at + "P lin\n" + at + "P e \n" + at + "F " + lineOf(i)[5:]
+		},
+	},
 }
 
 // utf16be encodes text of the basic plane.

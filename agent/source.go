@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"time"
 
+	"github.com/sluice-io/sluice/agent/producer"
 	"github.com/sluice-io/sluice/agent/tail"
 )
 
@@ -15,6 +16,8 @@ type source struct {
 	track  *track
 	path   string // the name it has now, as far as known
 	real   string // where path leads to when it is a symbolic link
+
+	meta []producer.Header // of its container
 
 	queued   bool
 	once     bool      // read to its end since the start

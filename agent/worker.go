@@ -146,7 +146,7 @@ func (w *worker) packLine(o *origin, c *reading, i int) {
 		case res.Outcome == pipelines.Fail && w.pipe.Errors.Parse == pipelines.ErrorsDrop:
 			c.drop(res.Reason, l)
 			return
-		case res.Outcome == pipelines.Fail:
+		case res.Outcome == pipelines.Fail, !e.Parsed():
 			marked = w.pipe.Topic.Value == pipelines.ValueEvent
 		}
 	}

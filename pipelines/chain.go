@@ -138,7 +138,9 @@ var parserFields = map[Parser][]parsedField{
 type ParseStage struct {
 	Parser Parser
 	Zone   string // syslog: of times without one; "": local in the agent, UTC in a sink
-	Pos    Pos
+	// Optional: a line that does not parse goes on as a raw one, and is no failure.
+	Optional bool
+	Pos      Pos
 }
 
 // Name is "parse".
@@ -148,6 +150,9 @@ func (*ParseStage) Name() string { return "parse" }
 func (s *ParseStage) Position() Pos { return s.Pos }
 
 func (s *ParseStage) text() string {
+	if s.Optional {
+		return "parse " + string(s.Parser) + " where it can be"
+	}
 	if s.Zone != "" {
 		return "parse " + string(s.Parser) + " zone " + s.Zone
 	}
@@ -177,7 +182,11 @@ func (s *ParseStage) compile(labels []Label) (step, error) {
 		values[i] = field{name: l.Name, value: StringOf(l.Value)}
 	}
 	return func(e *Event) (Outcome, error) {
-		if err := parse(e); err != nil {
+		switch err := parse(e); {
+		case err != nil && s.Optional:
+			e.clear()
+			return Keep, nil
+		case err != nil:
 			return Fail, err
 		}
 		for _, f := range values {

@@ -96,6 +96,9 @@ func (r *yamlReader) finishProcess(p *Pipeline) knownFields {
 	if s := p.Collect.stage(); s != nil {
 		r.checkStages([]Stage{s}, "collect", &fields, p.Collect.Labels)
 		fields.parsedBy = fmt.Sprintf(", by the input; collect.%s.format: raw leaves that to the stages", p.Collect.Input())
+		if p.Collect.File != nil {
+			fields.parsedBy = ", by collect.file.container.json"
+		}
 	}
 	r.checkStages(p.Process, "process", &fields, p.Collect.Labels)
 	r.checkNames(p.Topic.Key, "topic.key", &fields)

@@ -59,6 +59,8 @@ func (c *Collect) input() (string, *InputOptions) {
 // stage is the parser that an input brings along; nil when its lines are raw.
 func (c *Collect) stage() *ParseStage {
 	switch {
+	case c.File != nil && c.File.Container != nil && c.File.Container.JSON:
+		return &ParseStage{Parser: ParserJSON, Optional: true, Pos: c.File.Container.Pos}
 	case c.Syslog != nil && c.Syslog.Format == InputEvent:
 		return &ParseStage{Parser: ParserSyslog, Zone: c.Syslog.Zone, Pos: c.Syslog.Pos}
 	case c.Journald != nil && c.Journald.Format == InputEvent:

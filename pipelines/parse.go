@@ -300,6 +300,7 @@ func (r *yamlReader) fileInput(e entry) *FileInput {
 		known{"start_at", func(e entry) {
 			f.StartAt = StartAt(r.oneOf(e.value, what+".start_at", string(StartAtBeginning), string(StartAtEnd)))
 		}},
+		known{"container", func(e entry) { f.Container = r.container(e, what+".container") }},
 		known{"identity", func(e entry) { f.Identity = r.boolean(e.value, what+".identity") }},
 		interval("scan_interval", &f.ScanInterval),
 		interval("rotate_grace", &f.RotateGrace),

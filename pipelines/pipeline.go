@@ -95,10 +95,11 @@ const (
 type FileInput struct {
 	InputOptions // headers: host and path
 	LineOptions
-	Include  []string // globs, at least one
-	Exclude  []string // globs of paths to leave out
-	StartAt  StartAt  // default beginning; files that appear later always start at 0
-	Identity bool     // default false: headers file_id and file_offset too
+	Container *Container // nil: plain files
+	Include   []string   // globs, at least one
+	Exclude   []string   // globs of paths to leave out
+	StartAt   StartAt    // default beginning; files that appear later always start at 0
+	Identity  bool       // default false: headers file_id and file_offset too
 
 	ScanInterval time.Duration // how often the directories are listed; 0: the agent's default
 	RotateGrace  time.Duration // how long a rotated file must be quiet before it is closed; 0: the agent's default

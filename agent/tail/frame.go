@@ -189,6 +189,15 @@ func (f *framer) cut(c *Chunk, data []byte, at, next int) int {
 	return next
 }
 
+// CutText returns the beginning of a text of at most n bytes, cut on a rune
+// boundary.
+func CutText(p []byte, n int) []byte {
+	if len(p) <= n {
+		return p
+	}
+	return p[:runeBoundary(p, n)]
+}
+
 // runeBoundary returns the largest length up to n that does not split a UTF-8
 // sequence of p; n where p is not UTF-8 there.
 func runeBoundary(p []byte, n int) int {
