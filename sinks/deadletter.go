@@ -106,7 +106,7 @@ func (d *deadLetters) summarize(now time.Time) {
 	r.last, r.at = letter{}, now
 }
 
-// origin is where the record came from, as the dead letter's key has it.
+// origin is where the record came from; the dead letter's key has the topic's ID in place of its name.
 func (l letter) origin() string {
 	return l.record.Topic + "/" + strconv.Itoa(int(l.record.Partition)) + "/" + strconv.FormatInt(l.record.Offset, 10)
 }
@@ -125,7 +125,7 @@ func (d *deadLetters) send(ctx context.Context, b *batch, letters []letter) erro
 	var fresh []letter
 	for _, l := range letters {
 		if !b.sent[l.record.Offset] {
-			records, fresh = append(records, d.record(l)), append(fresh, l)
+			records, fresh = append(records, d.record(l, b.claim.TopicID)), append(fresh, l)
 		}
 	}
 	if len(records) == 0 {
@@ -151,22 +151,26 @@ func (d *deadLetters) send(ctx context.Context, b *batch, letters []letter) erro
 }
 
 // record is the original with headers that say what was wrong and where it came from.
-func (d *deadLetters) record(l letter) *kgo.Record {
+func (d *deadLetters) record(l letter, id TopicID) *kgo.Record {
 	r := l.record
 	partition, offset := strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.Offset, 10)
+	header := func(key, value string) kgo.RecordHeader { return kgo.RecordHeader{Key: key, Value: []byte(value)} }
 	headers := append(r.Headers[:len(r.Headers):len(r.Headers)],
-		kgo.RecordHeader{Key: "dlq_reason", Value: []byte(l.reason[:min(len(l.reason), reasonBytesMax)])},
-		kgo.RecordHeader{Key: "dlq_stage", Value: []byte(l.stage)},
-		kgo.RecordHeader{Key: "dlq_topic", Value: []byte(r.Topic)},
-		kgo.RecordHeader{Key: "dlq_partition", Value: []byte(partition)},
-		kgo.RecordHeader{Key: "dlq_offset", Value: []byte(offset)},
+		header(headerReason, l.reason[:min(len(l.reason), reasonBytesMax)]),
+		header(headerKind, l.kind),
+		header(headerStage, l.stage),
+		header(headerTopic, r.Topic),
+		header(headerTopicID, id.String()),
+		header(headerPartition, partition),
+		header(headerOffset, offset),
+		header(headerTimestamp, strconv.FormatInt(r.Timestamp.UnixMilli(), 10)),
 	)
 	if r.Key != nil {
-		headers = append(headers, kgo.RecordHeader{Key: "dlq_key", Value: r.Key})
+		headers = append(headers, kgo.RecordHeader{Key: headerKey, Value: r.Key})
 	}
 	return &kgo.Record{
 		Topic:   d.topic,
-		Key:     []byte(l.origin()),
+		Key:     []byte(id.String() + "/" + partition + "/" + offset),
 		Value:   r.Value,
 		Headers: headers,
 	}

@@ -84,6 +84,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// RepeatWindow is how long after it was first sent a write may be repeated by a worker with this configuration, or end at the destination: what a dedup window
+// has to cover twice.
+func RepeatWindow(c Config) time.Duration {
+	c = c.withDefaults()
+	return c.WriteDeadline + c.SessionTimeout
+}
+
 func set[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

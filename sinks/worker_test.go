@@ -365,14 +365,20 @@ func TestBadRecordsBecomeDeadLetters(t *testing.T) {
 		t.Fatal(fetches.Err())
 	}
 	got := records[0]
-	if string(got.Value) != "bad" || string(got.Key) != r.topic+"/0/10" {
+	topics, err := r.admin.ListTopics(t.Context(), r.topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := TopicID(topics[r.topic].ID).String()
+	if string(got.Value) != "bad" || string(got.Key) != id+"/0/10" {
 		t.Errorf("key %q value %q", got.Key, got.Value)
 	}
 	var headers []string
 	for _, h := range got.Headers {
 		headers = append(headers, h.Key+"="+string(h.Value))
 	}
-	want := "host=h1 dlq_reason=column c: it is bad: out of range dlq_stage=columns dlq_topic=" + r.topic + " dlq_partition=0 dlq_offset=10 dlq_key=k"
+	want := "host=h1 dlq_reason=column c: it is bad: out of range dlq_kind=range dlq_stage=columns dlq_topic=" + r.topic + " dlq_topic_id=" + id +
+		" dlq_partition=0 dlq_offset=10 dlq_timestamp=" + fmt.Sprint(bad.Timestamp.UnixMilli()) + " dlq_key=k"
 	if strings.Join(headers, " ") != want {
 		t.Errorf("headers %q\nwant    %q", strings.Join(headers, " "), want)
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/sluice-io/sluice/internal/admin"
 )
 
-func newGroups() *cobra.Command {
+func newGroups(c *common) *cobra.Command {
 	t := &target{}
-	cmd := &cobra.Command{Use: "groups", Short: "List, describe, reset and delete consumer groups, and skip a record"}
+	cmd := &cobra.Command{Use: "groups", Short: "List, describe, reset and delete consumer groups, skip a record, store a range again"}
 	t.flags(cmd)
-	cmd.AddCommand(newGroupsList(t), newGroupsDescribe(t), newGroupsReset(t), newGroupsSkip(t), newGroupsDelete(t))
+	cmd.AddCommand(newGroupsList(t), newGroupsDescribe(t), newGroupsReset(t), newGroupsSkip(t), newGroupsDelete(t), newGroupsReplay(c, t))
 	return cmd
 }
 

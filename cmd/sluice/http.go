@@ -46,12 +46,12 @@ func takeOperatorPort(addr string) (operatorPort, error) {
 	return operatorPort{listener}, nil
 }
 
-// serve serves /metrics, /healthz and /readyz until ctx ends.
-func (p operatorPort) serve(ctx context.Context, log *slog.Logger, reg *prometheus.Registry, probes []probe) {
+// serve serves /metrics, /healthz, /readyz and what a role has beside, until ctx ends.
+func (p operatorPort) serve(ctx context.Context, log *slog.Logger, reg *prometheus.Registry, probes []probe, more ...page) {
 	if p.listener == nil {
 		return
 	}
-	srv := &http.Server{Handler: operatorMux(reg, probes), ReadHeaderTimeout: readHeaderTimeout}
+	srv := &http.Server{Handler: operatorMux(reg, probes, more), ReadHeaderTimeout: readHeaderTimeout}
 	log.Info("metrics, health and readiness are served", "url", "http://"+p.listener.Addr().String())
 	go func() {
 		if err := srv.Serve(p.listener); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
@@ -68,8 +68,17 @@ func (p operatorPort) release() {
 	}
 }
 
-func operatorMux(reg *prometheus.Registry, probes []probe) http.Handler {
+// A page is what a role serves beside.
+type page struct {
+	path    string
+	handler http.HandlerFunc
+}
+
+func operatorMux(reg *prometheus.Registry, probes []probe, more []page) http.Handler {
 	mux := http.NewServeMux()
+	for _, p := range more {
+		mux.HandleFunc(p.path, p.handler)
+	}
 	mux.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {

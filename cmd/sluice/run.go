@@ -92,7 +92,7 @@ func runPipelines(ctx context.Context, log *slog.Logger, pipes []*pipelines.Pipe
 		}
 		probes = append(probes, probe{"agent", a.Ready})
 	}
-	port.serve(ctx, log, reg, append(probes, ws.probes()...))
+	port.serve(ctx, log, reg, append(probes, ws.probes()...), page{statusPath, ws.statuses})
 	err = runRoles(ctx, a, ws, collected)
 	printAccounts(out, a, ws)
 	if err == nil && o.once {

@@ -20,6 +20,7 @@ import (
 func newSink(c *common) *cobra.Command {
 	var cfg sinks.Config
 	var brokers, metrics string
+	var memory int64
 	cmd := &cobra.Command{
 		Use: "sink FILE...", Short: "Store the records of topics in warehouses",
 		Long: "Runs the sinks of the pipelines as members of their consumer groups, until SIGTERM; then it drains. Start more of them to\n" +
@@ -35,7 +36,7 @@ func newSink(c *common) *cobra.Command {
 				return err
 			}
 			defer port.release()
-			cfg.Brokers = splitAddrs(brokers)
+			cfg.Brokers, cfg.MemoryBytesMax = splitAddrs(brokers), memory<<20
 			reg := newRegistry()
 			workers, err := newWorkers(log, reg, pipes, func(*pipelines.Pipeline) sinks.Config { return cfg })
 			if err != nil {
@@ -44,7 +45,7 @@ func newSink(c *common) *cobra.Command {
 			if len(workers) == 0 {
 				return errUsage{errors.New("no pipeline has a `sink:`, so there is nothing for a sink worker to do")}
 			}
-			port.serve(cmd.Context(), log, reg, workers.probes())
+			port.serve(cmd.Context(), log, reg, workers.probes(), page{statusPath, workers.statuses})
 			return workers.run(cmd.Context())
 		},
 	}
@@ -52,7 +53,8 @@ func newSink(c *common) *cobra.Command {
 	f.StringVar(&brokers, "brokers", defaultBrokers, "brokers of pipelines that name none, host:port, comma-separated")
 	f.StringVar(&cfg.InstanceID, "instance-id", "", "static member of the group: keeps its partitions over a restart within the session timeout")
 	f.DurationVar(&cfg.SessionTimeout, "session-timeout", 0, "how long the group waits for a silent worker; 0 means 15s")
-	f.StringVar(&metrics, "metrics", "127.0.0.1:9603", "address of /metrics, /healthz and /readyz; empty for none")
+	f.Int64Var(&memory, "memory-mib", 0, "most memory of fetched records over all partitions of a sink, in MiB; 0 means 128")
+	f.StringVar(&metrics, "metrics", "127.0.0.1:9603", "address of /metrics, /healthz, /readyz and /sinks; empty for none")
 	return cmd
 }
 

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -11,9 +13,11 @@ import (
 )
 
 func newValidate() *cobra.Command {
-	return &cobra.Command{
+	var online bool
+	cmd := &cobra.Command{
 		Use: "validate FILE...", Short: "Check pipeline files and run the tests written in them",
-		Long: "Checks the files, or all *.yaml files of directories, and runs the tests written in them. Every error names file, line and column.",
+		Long: "Checks the files, or all *.yaml files of directories, and runs the tests written in them. Every error names file, line and column.\n\n" +
+			"--online asks the destinations too, and says which guarantee each gives, and why.",
 		Args: minArgs(1, "a pipeline file"),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			pipes, err := loadPipelines(files)
@@ -34,9 +38,27 @@ func newValidate() *cobra.Command {
 			if failed > 0 {
 				return errUsage{fmt.Errorf("%d tests failed", failed)}
 			}
+			if online {
+				return inspectAll(cmd.Context(), cmd.OutOrStdout(), pipes)
+			}
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&online, "online", false, "ask the destinations which guarantee they give")
+	return cmd
+}
+
+// inspectAll asks the destinations of all sinks.
+func inspectAll(ctx context.Context, w io.Writer, pipes []*pipelines.Pipeline) error {
+	var errs []error
+	for _, p := range pipes {
+		for _, spec := range p.Sinks {
+			ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+			errs = append(errs, inspectSink(ctx, w, spec))
+			cancel()
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // loadPipelines reads files or directories; what is wrong in them is the user's to mend.
