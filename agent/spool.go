@@ -99,20 +99,28 @@ func (a *Agent) destination(r *runner, s savedPipeline) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(a.cfg.StateDir, journalsDir, r.pipe.Name)
-	j, loaded, err := journal.Open(r.log, dir, journal.Config{
+	log, bundles, floors, err := r.openJournal(filepath.Join(a.cfg.StateDir, journalsDir, r.pipe.Name), journal.Config{
 		FS: a.cfg.JournalFS, BytesMax: a.cfg.JournalBytesMax, Sync: a.cfg.JournalSync, From: s.Journal,
 	})
 	if err != nil {
 		return err
 	}
-	r.kept.journal, r.kept.limit = j, a.cfg.JournalBytesMax
-	r.journalled = j.Next()
-	bundles, floors := r.recover(loaded)
-	r.dest, err = producer.NewKafka(r.log, &spool{journal: j}, bundles, floors, producer.KafkaConfig{
+	r.dest, err = producer.NewKafka(r.log, log, bundles, floors, producer.KafkaConfig{
 		ClientID: "sluice-agent", Client: opts, RecordBytesMax: r.pipe.Collect.Options().LineBytesMax + recordOverheadBytes, SenderConfig: r.senderConfig(),
 	})
 	return err
+}
+
+// openJournal opens the journal and takes over what it holds.
+func (r *runner) openJournal(dir string, cfg journal.Config) (log *spool, bundles []*producer.Bundle, floors []producer.Floor, err error) {
+	j, loaded, err := journal.Open(r.log, dir, cfg)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	r.kept.journal, r.kept.limit = j, cfg.BytesMax
+	r.journalled = j.Next()
+	bundles, floors = r.recover(loaded)
+	return &spool{journal: j}, bundles, floors, nil
 }
 
 // senderConfig is the pipeline's wish on how its batches are sent.

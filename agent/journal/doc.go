@@ -44,7 +44,8 @@
 // partition from which on a batch of this agent may lie; it is written before the first batch of a partition is sent and moves with
 // acknowledgements. The floors in force are written again at the head of each segment, so that no older one is needed for them.
 //
-// Positions are not kept here but in a snapshot, which names the sequence of the first entry that it does not contain. Ranges of later
-// bundles are applied to it one after the other. A segment is removed when the two newest snapshots name a later sequence than it holds,
+// Positions are not kept here but in a snapshot, which names the sequence of the first entry that it does not contain: whose ranges are
+// not in it, or whose batches were not settled when it was taken. Ranges of later bundles are applied to it one after the other, batches of
+// earlier ones are settled, whatever a power cut took of the acknowledgements. A segment is removed when the two newest snapshots name a later sequence than it holds,
 // and no batch in it is unsettled. Recovery syncs what it found, because the next snapshot will contain it.
 package journal

@@ -205,9 +205,8 @@ func TestWhatIsWrittenIsFoundAgain(t *testing.T) {
 	next := batch(t, 1, 8, 0, 2)
 	mustAppend(t, j, Entry{Bundle: &Bundle{Replaces: []ID{{2, 1}}, Batches: []*Batch{next}}})
 	mustAppend(t, j, Entry{Settled: &Settled{Outcome: Dropped, IDs: []ID{{3, 0}}}})
-	from := j.Next()
 	_ = j.Close()
-	_, loaded = mustOpen(t, fs, Config{From: from})
+	_, loaded = mustOpen(t, fs, Config{From: next.ID.Entry})
 	if got := describe(loaded); got != fmt.Sprintf("batch %d.0 topic-1 producer 8 sequence 0 records 2; floor 4 of 1; ", next.ID.Entry) {
 		t.Errorf("found %s", got)
 	}
@@ -491,6 +490,29 @@ func BenchmarkAppend(b *testing.B) {
 		mustAppend(b, j, Entry{Ack: &Ack{IDs: []ID{x.ID}, NextOffset: -1}})
 		if err := j.Release(j.Next()); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// A power cut takes acknowledgements that were not synced, and a snapshot that was taken after them stays: it says that their batches are
+// settled.
+func TestAcknowledgementsLostAndSnapshotKept(t *testing.T) {
+	fs := newMemFS()
+	j, _ := mustOpen(t, fs, Config{Sync: true})
+	var batches []*Batch
+	for i := range int64(3) {
+		b := batch(t, 0, 7, int32(i), 1)
+		mustAppend(t, j, Entry{Bundle: &Bundle{Ranges: []Range{piece("a", i, i+1)}, Batches: []*Batch{b}}})
+		batches = append(batches, b)
+	}
+	mustAppend(t, j, Entry{Ack: &Ack{TopicID: TopicID{1}, IDs: []ID{batches[0].ID, batches[1].ID, batches[2].ID}, NextOffset: 3}})
+	for _, tc := range []struct {
+		from      uint64
+		unsettled int
+	}{{3, 1}, {5, 0}} { // the snapshot may be past the end of what is left
+		_, loaded := mustOpen(t, fs.powerCut(0, rand.New(rand.NewPCG(1, 1))), Config{Sync: true, From: tc.from})
+		if len(loaded.Unsettled) != tc.unsettled {
+			t.Errorf("from %d: %d batches are unsettled, want %d", tc.from, len(loaded.Unsettled), tc.unsettled)
 		}
 	}
 }

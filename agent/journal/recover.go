@@ -83,6 +83,9 @@ func (j *Journal) recover() (*Loaded, error) {
 		j.segments = append(j.segments, &s.segment)
 	}
 	j.next = max(due, 1)
+	settled := replay.before(j.cfg.From)
+	j.settle(settled)
+	replay.settle(settled)
 	loaded.Unsettled = replay.order()
 	loaded.Floors = j.startFloors()
 	if err := j.skipTo(j.cfg.From); err != nil {
@@ -269,6 +272,17 @@ func (r *replay) settle(ids []ID) {
 	}
 }
 
+// before are the batches of entries that the snapshot is past: it was taken when they were settled, though a power cut may have taken the
+// entries that say so.
+func (r *replay) before(from uint64) (out []ID) {
+	for id := range r.batches {
+		if id.Entry < from {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
 // order returns the unsettled batches, those of a partition in their order.
 func (r *replay) order() []*Batch {
 	return slices.DeleteFunc(r.list, func(b *Batch) bool { return r.batches[b.ID] == nil })
@@ -311,20 +325,12 @@ func (j *Journal) skipTo(from uint64) error {
 		return nil
 	}
 	j.next = from
-	keep := j.segments[:0]
 	for _, s := range j.segments {
-		if s.unsettled > 0 {
-			keep = append(keep, s)
-			continue
-		}
 		if err := j.removeFile(s); err != nil {
 			return err
 		}
 	}
-	j.segments = keep
-	if len(keep) > 0 {
-		return errors.New("the positions say that all of it is settled, and it is not: they are not of this journal; move both away")
-	}
+	j.segments = nil
 	return nil
 }
 

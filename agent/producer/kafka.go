@@ -101,7 +101,7 @@ func (k *Kafka) run() {
 		case <-timer.C:
 		}
 		k.Turn(time.Now())
-		if at := k.Due(time.Now()); !at.IsZero() {
+		if at := k.Due(); !at.IsZero() {
 			timer.Reset(max(time.Until(at), time.Millisecond))
 		}
 	}

@@ -65,6 +65,7 @@ func modelAgainst(t *testing.T, addr string) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	s := &script{t: t, rnd: rand.New(rand.NewPCG(seed, 3)), client: client, adm: kadm.NewClient(client), model: brokermodel.New("model"), real: map[string]TopicID{}, sent: map[string][][]byte{}}
+	s.model.Replicated = true
 	s.makeTopic("plain", nil)
 	s.makeTopic("keyed", map[string]*string{"cleanup.policy": kadm.StringPtr("compact")}).Compacted = true
 	s.makeTopic("small", map[string]*string{"max.message.bytes": kadm.StringPtr("160")}).BatchBytesMax = 160

@@ -90,13 +90,13 @@ type Sender struct {
 	rebuild   rebuilder
 	todo      []action
 	incoming  []*Bundle   // given to Send, not in the journal
-	logRetry  time.Time   // the journal is not tried before
-	admission time.Time   // bundles are not written before
+	logRetry  time.Time   // the journal is not tried before; zero: it takes what comes
+	admission time.Time   // bundles are not written before; zero: at once
 	out       []*outgoing // being filled
 	asked     bool        // metadata is asked for
 	again     bool        // and will be once more
 	nextAsk   time.Time   // not before
-	identify  time.Time
+	identify  time.Time   // an identity is not asked for before; zero: at once
 	asksID    bool
 	saidLog   bool
 	saidSend  time.Time
@@ -161,35 +161,49 @@ func (s *Sender) Turn(now time.Time) {
 	s.incoming = append(s.incoming, sent...)
 	s.needID(now)
 	if !now.Before(s.logRetry) {
+		s.logRetry = time.Time{}
 		s.perform(now)
 		s.admit(now)
+	}
+	if s.logRetry.IsZero() {
 		s.perform(now)
 	}
 	s.askMetadataAgain(now)
 	s.flush()
 }
 
-// Due is when Turn must be called again if nothing happens before; zero when never.
-func (s *Sender) Due(now time.Time) time.Time {
-	at := s.core.due()
-	times := []time.Time{s.logRetry, s.admission, s.identify}
+// Due is when Turn must be called again if nothing happens before, which may have passed; zero when never.
+func (s *Sender) Due() time.Time {
+	times := []time.Time{s.logRetry, s.admission}
+	if s.lacksID() {
+		times = append(times, s.identify)
+	}
+	if s.logRetry.IsZero() { // else lanes wait for the journal
+		times = append(times, s.core.due())
+	}
 	if s.again && !s.asked {
 		times = append(times, s.nextAsk)
 	}
+	at := time.Time{}
 	for _, t := range times {
-		if t.After(now) && (at.IsZero() || t.Before(at)) {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
 			at = t
 		}
 	}
 	return at
 }
 
+// lacksID says that there is something to send, and no identity of this run.
+func (s *Sender) lacksID() bool {
+	return !s.core.current.known && !s.asksID && (len(s.incoming) > 0 || s.core.left > 0)
+}
+
 // needID asks for the identity of this run once there is something to send.
 func (s *Sender) needID(now time.Time) {
-	if s.core.current.known || s.asksID || now.Before(s.identify) || len(s.incoming) == 0 && s.core.left == 0 {
+	if !s.lacksID() || now.Before(s.identify) {
 		return
 	}
-	s.asksID = true
+	s.asksID, s.identify = true, time.Time{}
 	s.transport.Go(func() {
 		id, err := s.askID()
 		s.post(func(now time.Time) {
@@ -209,6 +223,7 @@ func (s *Sender) admit(now time.Time) {
 	if len(s.todo) > 0 || now.Before(s.admission) {
 		return // the journal does not take what comes first
 	}
+	s.admission = time.Time{}
 	taken := 0
 	for _, b := range s.incoming {
 		if err := s.core.assign(b.Batches); err != nil {

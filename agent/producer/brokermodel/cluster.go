@@ -2,7 +2,8 @@
 // takes, what it remembers of their producers, what it says of them. Tests drive senders against it, where real brokers would be too slow
 // or their faults could not be had at will; TestModelAgainstBrokers replays the same scripts against it, a real Apache Kafka and ours.
 //
-// It knows nothing of replication and time: what a leader has, all replicas have, and producers are forgotten by Forget.
+// It knows nothing of time: producers are forgotten by Forget. Of replication it knows the high watermark, which Commit moves to the end of
+// a leader's log, and that a new leader may lack what lies beyond it (Truncate).
 package brokermodel
 
 import (
@@ -22,8 +23,10 @@ const RememberedBatches = 5
 type Cluster struct {
 	ID     string
 	Topics map[string]*Topic
-	nextID int64
-	made   byte
+	// Replicated has every batch in all replicas at once. Else Commit says when.
+	Replicated bool
+	nextID     int64
+	made       byte
 }
 
 // Topic is one topic's lifetime.
@@ -42,6 +45,8 @@ type Partition struct {
 	Leader     int32
 	Log        []record.Batch // with their offsets; some may have been compacted away
 	Start, End int64
+	// HighWatermark is the end of what all replicas have. Consumers read to it, and acknowledgements wait for it.
+	HighWatermark int64
 	// Unavailable has produces refused for the partition's own state, as with too few replicas in sync.
 	Unavailable bool
 	producers   map[int64]*producerState
@@ -84,6 +89,22 @@ func (p *Partition) Forget() { clear(p.producers) }
 func (p *Partition) Restart() {
 	for _, s := range p.producers {
 		s.last = s.last[len(s.last)-1:]
+	}
+}
+
+// Commit says that all replicas have what the leader has.
+func (p *Partition) Commit() { p.HighWatermark = p.End }
+
+// Truncate is a change to a leader that has nothing beyond the high watermark. It remembers of producers what its log says.
+func (p *Partition) Truncate() {
+	p.Log = slices.DeleteFunc(p.Log, func(b record.Batch) bool { return b.LastOffset() >= p.HighWatermark })
+	p.End = p.HighWatermark
+	known := p.producers
+	p.producers = map[int64]*producerState{}
+	for _, b := range p.Log {
+		if known[b.ProducerID()] != nil { // what was forgotten stays so
+			p.remember(b)
+		}
 	}
 }
 
@@ -181,6 +202,9 @@ func (c *Cluster) produce(broker int32, req *kmsg.ProduceRequest) kmsg.Response 
 			topic, part, err := c.partition(broker, t.Topic, t.TopicID, p.Partition)
 			if err == nil {
 				x.BaseOffset, x.ErrorRecords, err = part.Append(topic, record.Batch(p.Records))
+				if c.Replicated {
+					part.Commit()
+				}
 			}
 			x.ErrorCode = code(err)
 			out.Partitions = append(out.Partitions, x)
@@ -314,7 +338,7 @@ func (c *Cluster) listOffsets(broker int32, req *kmsg.ListOffsetsRequest) kmsg.R
 			case p.Timestamp == -2:
 				x.Offset = part.Start
 			default:
-				x.Offset = part.End
+				x.Offset = part.HighWatermark
 			}
 			out.Partitions = append(out.Partitions, x)
 		}
@@ -333,7 +357,7 @@ func (c *Cluster) fetch(broker int32, req *kmsg.FetchRequest) kmsg.Response {
 			x.Partition = p.Partition
 			_, part, err := c.partition(broker, t.Topic, t.TopicID, p.Partition)
 			if err == nil {
-				x.HighWatermark = part.End
+				x.HighWatermark = part.HighWatermark
 				x.RecordBatches, err = part.read(p.FetchOffset, int(p.PartitionMaxBytes))
 			}
 			x.ErrorCode = code(err)
@@ -350,7 +374,7 @@ func (p *Partition) read(from int64, bytes int) (out []byte, err *kerr.Error) {
 		return nil, kerr.OffsetOutOfRange
 	}
 	for _, b := range p.Log {
-		if b.LastOffset() < from {
+		if b.LastOffset() < from || b.LastOffset() >= p.HighWatermark {
 			continue
 		}
 		if len(out) > 0 && len(out)+len(b) > bytes {
