@@ -184,3 +184,51 @@ func TestLowWatermark(t *testing.T) {
 	p.Resign(2)
 	check("of a replica that does not lead", 5)
 }
+
+// A follower that ends where its leader's log starts, with a record of an earlier epoch
+// than the first there, may have another record than the leader had: it begins again.
+func TestWhatAStartHidesIsNotKept(t *testing.T) {
+	p := open(t, t.TempDir(), Options{})
+	st := cluster.Partition{Leader: 1, LeaderEpoch: 1, Replicas: []int32{1, 2}, ISR: []int32{1}}
+	if err := p.Lead(st, now); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, p, 5)
+	st.LeaderEpoch = 3
+	if err := p.Lead(st, now); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, p, 5)
+	if err := p.Log().SetStartOffset(7); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		offset    int64
+		lastEpoch int32
+		want      *EpochEnd
+	}{
+		{7, 3, nil},  // the same leader's
+		{7, -1, nil}, // it has no record
+		{8, 3, nil},
+		{7, 1, &EpochEnd{1, 7}},
+		{7, 2, &EpochEnd{2, 7}},
+		{8, 1, &EpochEnd{1, 7}},
+	} {
+		got, err := p.FollowerFetch(FollowerFetch{Replica: 2, BrokerEpoch: 1, LeaderEpoch: 3, Offset: c.offset, LastEpoch: c.lastEpoch}, now)
+		if err != nil || (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+			t.Errorf("at %d after epoch %d: %+v, %v; want %+v", c.offset, c.lastEpoch, got, err, c.want)
+		}
+	}
+	// A follower does begin again then.
+	f := followers(t, 1, 2)[0]
+	if _, err := f.Log().AppendAsFollower(batchAt(t, 0, 7), 0, now); err != nil {
+		t.Fatal(err)
+	}
+	fetcher := NewFetcher(FetcherConfig{Leader: 2})
+	fetcher.Add(f)
+	req, _ := fetcher.Next(now)
+	fetcher.Answer(req, &FetchResponse{Partitions: []FetchedPartition{{Diverging: &EpochEnd{1, 7}, HighWatermark: 9, LogStart: 7}}}, nil, now)
+	if f.Log().StartOffset() != 7 || f.Log().EndOffset() != 7 || f.Log().Size() != 0 {
+		t.Errorf("it has %d to %d, %d bytes", f.Log().StartOffset(), f.Log().EndOffset(), f.Log().Size())
+	}
+}

@@ -190,6 +190,11 @@ func (p *Partition) diverging(offset int64, lastEpoch int32) (*EpochEnd, error) 
 	if offset < start {
 		return nil, fmt.Errorf("the log has %d to %d: %w", start, end, commitlog.ErrOffsetOutOfRange)
 	}
+	if offset == start && lastEpoch >= 0 && lastEpoch < p.log.EpochForOffset(start) {
+		// What the follower ends with may be of another leader than what was here before
+		// the start, which nobody can say any more.
+		return &EpochEnd{lastEpoch, start}, nil
+	}
 	if lastEpoch >= 0 {
 		epoch, epochEnd := p.log.EndOffsetForEpoch(lastEpoch)
 		if epoch >= 0 && (epoch < lastEpoch || epochEnd < offset) { // KIP-279

@@ -558,6 +558,12 @@ func (n *node) checkpoint() {
 		tp := commitlog.TopicPartition{Topic: p.Topic()}
 		points[tp], starts[tp] = point, p.Log().StartOffset()
 	})
+	for topic, f := range n.found {
+		point, err := f.log.Checkpoint()
+		n.must(err)
+		tp := commitlog.TopicPartition{Topic: topic}
+		points[tp], starts[tp] = point, f.log.StartOffset()
+	}
 	n.must(commitlog.WriteOffsetCheckpoint(n.disk, filepath.Join(simDataDir, commitlog.RecoveryPointFile), points))
 	n.must(commitlog.WriteOffsetCheckpoint(n.disk, filepath.Join(simDataDir, commitlog.LogStartFile), starts))
 }
@@ -603,6 +609,10 @@ func (n *node) stop(clean bool) {
 			tp := commitlog.TopicPartition{Topic: p.Topic()}
 			points[tp], starts[tp] = p.Log().SyncedOffset(), p.Log().StartOffset()
 		})
+		for topic, f := range n.found {
+			tp := commitlog.TopicPartition{Topic: topic}
+			points[tp], starts[tp] = f.log.SyncedOffset(), f.log.StartOffset()
+		}
 		n.must(commitlog.WriteOffsetCheckpoint(n.disk, filepath.Join(simDataDir, commitlog.RecoveryPointFile), points))
 		n.must(commitlog.WriteOffsetCheckpoint(n.disk, filepath.Join(simDataDir, commitlog.LogStartFile), starts))
 		n.clean = true
