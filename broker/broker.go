@@ -357,6 +357,7 @@ func (b *Broker) abort() {
 
 // closeServer closes the listeners and all connections at once.
 func (b *Broker) closeServer() {
+	b.api.Drain()
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = b.server.Shutdown(now) // says only that it was cut short

@@ -283,7 +283,7 @@ func (a *API) Handle(r *server.Request) {
 		apiVersionsFallback(a, r)
 	case rt.internal && r.Conn.ListenerName() != a.cfg.InterBrokerListener:
 		r.Fail(fmt.Errorf("%w: %s is for brokers, on listener %s", errUnsupported, Name(r.Key), a.cfg.InterBrokerListener))
-	case a.Image() == nil && !rt.internal && r.Key != keyApiVersions:
+	case !rt.internal && r.Key != keyApiVersions && !a.knowsCluster():
 		r.Fail(fmt.Errorf("%w: this broker has not been told of the cluster yet", errNotReady))
 	case rt.controller && a.elsewhere():
 		go a.forward(r)
@@ -292,6 +292,23 @@ func (a *API) Handle(r *server.Request) {
 	default:
 		a.handle(rt, r)
 	}
+}
+
+// firstImageWait is how long a client that comes before this broker has been told of
+// the cluster waits for that: as long as it waits for an answer. To close its connection
+// at once would look like a refusal of its security to some, which give up.
+const firstImageWait = 30 * time.Second
+
+// knowsCluster waits until this broker has been told of the cluster; false says that it
+// was not in time, or stops. The next request of the connection waits as well.
+func (a *API) knowsCluster() bool {
+	if a.Image() != nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), firstImageWait)
+	defer cancel()
+	_ = a.awaitImage(ctx, func(im *cluster.Image) bool { return im != nil || a.draining.Load() })
+	return a.Image() != nil
 }
 
 func (a *API) handle(rt *route, r *server.Request) {
@@ -308,12 +325,13 @@ func (a *API) handle(rt *route, r *server.Request) {
 	rt.handle(a, r, req)
 }
 
-// Drain ends the waits for records, now and from now on: each fetch is answered
-// with what there is. Call it before shutting down the server, which waits for
+// Drain ends the waits for records and for the first news of the cluster, now and from now
+// on: each fetch is answered with what there is. Call it before shutting down the server, which waits for
 // every answer.
 func (a *API) Drain() {
 	a.draining.Store(true)
 	a.fetches.expireAll()
+	a.changes.announce()
 }
 
 // find returns the partition that a request names, by id if byID is set, or the

@@ -13,7 +13,8 @@ import (
 var (
 	// errUnsupported closes the connection of a client that sends what was never advertised.
 	errUnsupported = errors.New("unsupported request")
-	// errNotReady closes the connection of a client that came too early; it tries another broker.
+	// errNotReady closes the connection of a client that came long before this broker was
+	// told of the cluster; it tries another one.
 	errNotReady = errors.New("not ready")
 	// errMalformed closes the connection of a client whose request does not decode.
 	errMalformed = errors.New("malformed request")

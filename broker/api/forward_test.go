@@ -49,3 +49,34 @@ func TestAChangeWithoutAControllerSaysWhy(t *testing.T) {
 		}
 	}
 }
+
+// A client that comes before the broker knows the cluster is answered when it does. A stop
+// ends its wait.
+func TestWhoComesTooEarlyWaits(t *testing.T) {
+	n := newNode(t)
+	im := n.currentImage()
+	n.setImage(nil)
+	early, other := n.dial(), n.dial()
+	req := kmsg.NewPtrMetadataRequest()
+	req.Version = 9
+	sent := early.send(req)
+	versions := kmsg.NewPtrApiVersionsRequest()
+	other.ask(versions) // is answered all the same
+	n.setImage(im)
+	n.api.ImageChanged()
+	if resp := early.receive(req, sent).(*kmsg.MetadataResponse); len(resp.Brokers) != 2 {
+		t.Errorf("%+v", resp)
+	}
+	n.setImage(nil)
+	early.send(req)
+	other.send(req)
+	n.api.Drain()
+	early.expectClosed()
+	other.expectClosed()
+}
+
+func (n *node) setImage(im *cluster.Image) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.image = im
+}

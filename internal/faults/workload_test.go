@@ -47,6 +47,7 @@ func clientOptions(seeds []string, more ...kgo.Opt) []kgo.Opt {
 		kgo.DialTimeout(dialTimeout),
 		kgo.RequestTimeoutOverhead(requestTimeout),
 		kgo.MetadataMinAge(metadataMinAge),
+		kgo.AlwaysRetryEOF(), // a broker may die between a request and its answer
 		kgo.RetryBackoffFn(func(int) time.Duration { return retryBackoff }),
 	}, more...)
 }

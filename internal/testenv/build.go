@@ -37,9 +37,11 @@ type binary struct {
 	dir  string // of its module, below the root; empty: the root
 	pkg  string
 	test bool
-	once sync.Once
-	file string
-	err  error
+	// overlay, if not nil, writes what go build is to take in the place of some files.
+	overlay func(root, dir string) (string, error)
+	once    sync.Once
+	file    string
+	err     error
 }
 
 func (b *binary) path() (string, error) {
@@ -78,6 +80,13 @@ func (b *binary) build() (string, error) {
 	how := []string{"build"}
 	if b.test {
 		how = []string{"test", "-vet=off", "-c"}
+	}
+	if b.overlay != nil {
+		path, err := b.overlay(root, dir)
+		if err != nil {
+			return "", fmt.Errorf("build %s: %w", b.pkg, err)
+		}
+		how = append(how, "-overlay", path)
 	}
 	cmd := exec.Command("go", append(how, "-o", built, b.pkg)...)
 	cmd.Dir = filepath.Join(root, b.dir)

@@ -31,6 +31,7 @@ type ClusterConfig struct {
 	Properties map[string]string // added to each node's
 	DiskBytes  int64             // above zero each node's data lies on a file system of that size; takes a Network that CanCut
 	Measured   bool              // Apache Kafka runs as its own start script runs it
+	WallClock  bool              // nodes of ours have a wall clock that signals move
 }
 
 // Cluster is a set of running brokers, ours or Apache Kafka's: what a test does
@@ -233,6 +234,9 @@ func (noLogger) Printf(string, ...any) {}
 func StartCluster(t testing.TB, zooKeeper string, cfg ClusterConfig) *Cluster {
 	t.Helper()
 	binary := Sluice(t)
+	if cfg.WallClock {
+		binary = SluiceWithWallClock(t)
+	}
 	makeChroot(t, zooKeeper)
 	c := &Cluster{Name: "sluice"}
 	for id := range int32(cfg.nodes()) {
