@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,9 +52,11 @@ func groupFsync(t *testing.T, rivals [2]rival) {
 const (
 	coldBytes   = 1_000_000_000
 	coldSegment = "16777216"
+	coldRate    = 200_000_000
 )
 
-// coldRead is the latency of producers at 5,000/s without and with a consumer that reads old segments from the disk as fast as it can, once.
+// coldRead is the latency of producers at 5,000/s without and with a consumer that reads old segments from the disk once: as fast as it can, when it
+// and the broker want more than the machine's cores, and at the rate of a consumer that does something with the records.
 func coldRead(t *testing.T, rivals [2]rival) {
 	for _, r := range rivals {
 		client := connectTo(t, r)
@@ -63,20 +66,31 @@ func coldRead(t *testing.T, rivals [2]rival) {
 		if _, err := RawProduce(t.Context(), client, cfg, nil); err != nil {
 			t.Fatal(err)
 		}
-		var alone, beside, ratio, read []float64
-		for i := range *runsEach {
-			alone = append(alone, pacedP99(t, r, func() { time.Sleep(*loadFor) }))
-			dropCache(t, r, old)
-			beside = append(beside, pacedP99(t, r, func() { read = append(read, readOnce(t, client, old)) }))
-			ratio = append(ratio, beside[i]/alone[i])
+		for _, rate := range []int64{0, coldRate} {
+			coldReadAt(t, r, client, old, rate)
 		}
-		fmt.Printf("| cold read beside 5,000/s, %s | ack p99 ms: alone, beside, ratio | %.4g | %.4g | %.2f |\n", r.name, median(alone), median(beside), median(ratio))
-		fmt.Printf("| cold read beside 5,000/s, %s | MB/s read | %.4g | | |\n", r.name, median(read))
 		if err := deleteTopic(t.Context(), client, old); err != nil {
 			t.Fatal(err)
 		}
 		r.removed(t, old)
 	}
+}
+
+// coldReadAt prints the rows of reads at a rate in bytes per second; 0 is no limit.
+func coldReadAt(t *testing.T, r rival, client *kgo.Client, topic string, rate int64) {
+	var alone, beside, ratio, read []float64
+	for i := range *runsEach {
+		alone = append(alone, pacedP99(t, r, func() { time.Sleep(*loadFor) }))
+		dropCache(t, r, topic)
+		beside = append(beside, pacedP99(t, r, func() { read = append(read, readOnce(t, client, topic, rate)) }))
+		ratio = append(ratio, beside[i]/alone[i])
+	}
+	name := "cold read beside 5,000/s"
+	if rate > 0 {
+		name = fmt.Sprintf("cold read at %d MB/s beside 5,000/s", rate/1e6)
+	}
+	fmt.Printf("| %s, %s | ack p99 ms: alone, beside, ratio | %.4g | %.4g | %.2f |\n", name, r.name, median(alone), median(beside), median(ratio))
+	fmt.Printf("| %s, %s | MB/s read | %.4g | | |\n", name, r.name, median(read))
 }
 
 // pacedP99 is that of producers while something is done beside them.
@@ -104,16 +118,38 @@ func pacedP99(t *testing.T, r rival, beside func()) float64 {
 	return ms(s.Quantile(.99))
 }
 
-// readOnce reads a topic from its start to its end, and returns the rate in MB/s.
-func readOnce(t *testing.T, client *kgo.Client, topic string) float64 {
+// readOnce reads a topic from its start to its end, at rate bytes per second if that is not 0, and returns the rate in MB/s.
+func readOnce(t *testing.T, client *kgo.Client, topic string, rate int64) float64 {
 	counted := newTally()
+	p := &pace{rate: rate, began: time.Now()}
 	err := onEachPartition(t.Context(), client, topic, func(ctx context.Context, conn net.Conn, partition int32, _ int) error {
-		return rawFetchPartition(ctx, conn, topic, partition, false, counted)
+		return rawFetchPartition(ctx, pacedConn{conn, p}, topic, partition, false, counted)
 	})
 	if err != nil {
 		t.Error("cold read: ", err)
 	}
 	return counted.stats().MegabytesPerSecond()
+}
+
+// pace holds the connections that share it to a rate in bytes per second; 0 is no limit.
+type pace struct {
+	rate  int64
+	began time.Time
+	taken atomic.Int64
+}
+
+type pacedConn struct {
+	net.Conn
+	pace *pace
+}
+
+// Read waits until what was read is due.
+func (c pacedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if taken := c.pace.taken.Add(int64(n)); c.pace.rate > 0 {
+		time.Sleep(time.Until(c.pace.began.Add(time.Duration(float64(taken) / float64(c.pace.rate) * float64(time.Second)))))
+	}
+	return n, err
 }
 
 // dropCache takes a topic's segments out of the page cache.
