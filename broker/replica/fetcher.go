@@ -12,9 +12,14 @@ import (
 
 // Defaults of FetcherConfig, those of Kafka.
 const (
-	fetchBackoff           = time.Second // replica.fetch.backoff.ms
-	fetchPartitionBytesMax = 1 << 20     // replica.fetch.max.bytes
-	fetchResponseBytesMax  = 10 << 20    // replica.fetch.response.max.bytes
+	fetchBackoff = time.Second // replica.fetch.backoff.ms
+	// passingBackoff is the first rest after an error that passes by itself: a
+	// follower of a new topic or a new leader often asks before that one has heard
+	// of it, and no record of acks=all is acknowledged meanwhile. It doubles up to
+	// FetcherConfig.Backoff.
+	passingBackoff         = 10 * time.Millisecond
+	fetchPartitionBytesMax = 1 << 20  // replica.fetch.max.bytes
+	fetchResponseBytesMax  = 10 << 20 // replica.fetch.response.max.bytes
 )
 
 // FetcherConfig says how a follower fetches. Zero values mean Kafka's defaults.
@@ -22,7 +27,8 @@ type FetcherConfig struct {
 	// Leader is whom this fetcher fetches from.
 	Leader int32
 	// Backoff is how long a partition rests after an error, and all of them after
-	// a request that failed. Zero means 1 s.
+	// a request that failed. Zero means 1 s. Disagreements about who leads, which
+	// news from the controller ends, are tried again sooner at first.
 	Backoff time.Duration
 	// PartitionBytes is asked for of each partition, and ResponseBytes of all
 	// together; larger first batches come all the same. Zero means 1 and 10 MiB.
@@ -112,6 +118,17 @@ type Fetcher struct {
 type fetching struct {
 	p         *Partition
 	notBefore time.Time
+	passing   time.Duration // the last rest after a passing error; zero: none since it went well
+}
+
+// rest lets the partition alone for a while after an error.
+func (s *fetching) rest(err error, longest time.Duration, now time.Time) {
+	pause := longest
+	if passes(err) {
+		s.passing = min(max(2*s.passing, passingBackoff), longest)
+		pause = s.passing
+	}
+	s.notBefore = now.Add(pause)
 }
 
 type partitionKey struct {
@@ -132,7 +149,7 @@ func (f *Fetcher) Add(add ...*Partition) {
 	defer f.mu.Unlock()
 	for _, p := range add {
 		if old := f.by[keyOf(p)]; old != nil {
-			old.p, old.notBefore = p, time.Time{}
+			*old = fetching{p: p}
 			continue
 		}
 		s := &fetching{p: p}
@@ -257,8 +274,11 @@ func (f *Fetcher) took(q *FetchPartition, a *FetchedPartition, err error, now ti
 	if s == nil || s.p != q.Partition {
 		return
 	}
-	if failed {
-		s.notBefore = now.Add(f.cfg.Backoff)
+	switch {
+	case failed:
+		s.rest(err, f.cfg.Backoff, now)
+	case err == nil:
+		s.passing = 0
 	}
 	if len(a.Records) > 0 {
 		i := slices.Index(f.turns, s)

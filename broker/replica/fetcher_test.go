@@ -107,6 +107,32 @@ func TestAFailingPartitionSlowsNoOther(t *testing.T) {
 	}
 }
 
+// A leader that has not heard of its office yet is asked again soon, and ever less often.
+func TestAPassingDisagreementRestsShortly(t *testing.T) {
+	list := followers(t, 1, 2)
+	f := NewFetcher(FetcherConfig{Leader: 2, Backoff: 50 * time.Millisecond})
+	f.Add(list...)
+	at := now
+	disagree := func(want time.Duration) {
+		t.Helper()
+		req, _ := f.Next(at)
+		f.Answer(req, &FetchResponse{Partitions: []FetchedPartition{{Partition: 0, Err: ErrNotLeader}}}, nil, at)
+		req, next := f.Next(at)
+		if req != nil || next.Sub(at) != want {
+			t.Fatalf("asks for %v, next after %v, want %v", req, next.Sub(at), want)
+		}
+		at = next
+	}
+	disagree(10 * time.Millisecond)
+	disagree(20 * time.Millisecond)
+	disagree(40 * time.Millisecond)
+	disagree(50 * time.Millisecond)
+	disagree(50 * time.Millisecond)
+	req, _ := f.Next(at)
+	f.Answer(req, &FetchResponse{Partitions: []FetchedPartition{{Partition: 0, Records: batchAt(t, 0, 2), HighWatermark: 1}}}, nil, at)
+	disagree(10 * time.Millisecond) // it went well in between
+}
+
 // The rate bounds replicas that are named and not in sync; the others pass them.
 func TestOnlyThrottledReplicasWait(t *testing.T) {
 	var throttle Throttle
