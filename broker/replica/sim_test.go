@@ -197,14 +197,14 @@ func TestSimulationFindsDefects(t *testing.T) {
 		bias func(*world)
 	}{
 		"truncation to the high watermark":           {broken{truncateToMark: true}, 0, nil},
-		"broker epochs are ignored":                  {broken{noBrokerEpoch: true}, 90, lateDecisions},
+		"broker epochs are ignored":                  {broken{noBrokerEpoch: true}, 1950, lateDecisions},
 		"high watermark from the current ISR":        {broken{currentISR: true}, 100, nil},
 		"no sync when one is left in sync":           {broken{noSyncAlone: true}, 0, nil},
 		"a follower's high watermark beyond its log": {broken{markBeyondLog: true}, 0, nil},
 		"an old controller's update is taken":        {broken{anyController: true}, 150, lateUpdates},
 		"a broker that lost power leads":             {broken{lostMayLead: true}, 0, nil},
 		"unclean elections":                          {broken{uncleanElection: true}, 0, nil},
-		"recovery trusts what came after a cut":      {broken{keepPoint: true}, 800, nil},
+		"recovery trusts what came after a cut":      {broken{keepPoint: true}, 1500, nil},
 		"acknowledged before it is committed":        {broken{ackEarly: true}, 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
