@@ -76,6 +76,8 @@ type Config struct {
 	LineIdle time.Duration
 	// Stdin is read by the input stdin; nil means the process's own standard input.
 	Stdin *os.File
+	// PositionsKeep is how long the position of a file that is gone is kept; 0 means 168 h.
+	PositionsKeep time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// Destination replaces the Kafka producer of a pipeline, and its journal
@@ -103,6 +105,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.ScanInterval, scanIntervalDefault)
 	setDefault(&c.RotateGrace, rotateGraceDefault)
 	setDefault(&c.LineIdle, lineIdleDefault)
+	setDefault(&c.PositionsKeep, positionsKeepDefault)
 	setDefault(&c.OpenFilesMax, openFilesLimit())
 	if c.Now == nil {
 		c.Now = time.Now
@@ -300,8 +303,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.reloading.Unlock()
 	close(a.begun)
+	stopSocket := a.serveSocket()
 	a.await(ctx)
 	a.drain(ctx)
+	stopSocket()
 
 	stopKeeping()
 	kept.Wait()

@@ -55,6 +55,7 @@ type files struct {
 	shortScanTook time.Duration // the shorter of the last two
 	unseen        bool          // the last scan could not look everywhere
 	handles       int
+	forgot        time.Time // when positions that expire were last looked for
 
 	tracks  map[tail.ID]*track // guarded by runner.mu
 	orphans []orphan           // guarded by runner.mu: contents that are gone, oldest first
@@ -270,6 +271,8 @@ func (r *files) closeFiles() {
 
 // begin starts reading. The topic may take less than the settings allow.
 func (r *files) begin(p prepared) {
+	r.stepping.Lock()
+	defer r.stepping.Unlock()
 	r.runner.begin(p)
 	if err := r.shape(); err != nil {
 		r.log.Error("the form of lines cannot be made again", "error", err) // it was made of the same before

@@ -17,10 +17,6 @@ const (
 	// in a scan though size and time are as before: within it, a second write
 	// may carry the same time stamp.
 	touchedWithin = 3 * time.Second
-	// forgetAfter is how long the position of a file that no name leads to is
-	// kept, and vanishedMax how many of them.
-	forgetAfter = 24 * time.Hour
-	vanishedMax = 10_000
 )
 
 // scan looks at all directories and brings the sources in line with them.
@@ -534,21 +530,4 @@ func (r *files) release(s *source) {
 	r.mu.Lock()
 	s.track.followed = false
 	r.mu.Unlock()
-}
-
-// forget drops stored positions of files that were not found for long.
-func (r *files) forget(now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	vanished := len(r.tracks) - len(r.sources)
-	for id, t := range r.tracks {
-		if r.sources[id] != nil || len(t.pending) > 0 {
-			continue
-		}
-		if now.Sub(t.seen) > forgetAfter || vanished > vanishedMax {
-			delete(r.tracks, id)
-			vanished--
-			r.dirty = true
-		}
-	}
 }

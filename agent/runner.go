@@ -78,8 +78,9 @@ type runner struct {
 	prepared chan prepared  // the topics, once
 
 	produceErrors atomic.Int64
-	catchingUp    atomic.Bool // the input holds much that is not delivered
-	handing       atomic.Bool // what is open is left to a successor when the loop ends
+	lastError     atomic.Pointer[error] // the last failure to produce
+	catchingUp    atomic.Bool           // the input holds much that is not delivered
+	handing       atomic.Bool           // what is open is left to a successor when the loop ends
 
 	// stepping is held for each step of the input: a checkpoint is taken between two of
 	// them, where a content that moves from one file to another is in one.
@@ -192,6 +193,12 @@ func (r *runner) room() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.memory < r.cfg.InFlightBytesMax
+}
+
+// notePlight counts a failure to produce that is not a record's own.
+func (r *runner) notePlight(err error) {
+	r.produceErrors.Add(1)
+	r.lastError.Store(&err)
 }
 
 func (r *runner) nudge() {

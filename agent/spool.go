@@ -63,6 +63,9 @@ func (k *kept) checkpointed(names uint64) error {
 	return err
 }
 
+// full says that the journal takes no more.
+func (k *kept) full() bool { return k.journal != nil && k.journal.Full() }
+
 func (k *kept) close() error {
 	if k.journal == nil {
 		return nil
@@ -127,7 +130,7 @@ func (r *runner) openJournal(dir string, cfg journal.Config) (log *spool, bundle
 func (r *runner) senderConfig() producer.SenderConfig {
 	return producer.SenderConfig{
 		InFlightMax: r.pipe.Topic.MaxInFlight, Unknown: onUnknown(r.pipe.Topic.OnUnknown),
-		OnError: func(error) { r.produceErrors.Add(1) }, Memory: r.memoryPool, Owner: r.owner(),
+		OnError: r.notePlight, Memory: r.memoryPool, Owner: r.owner(),
 	}
 }
 

@@ -44,12 +44,14 @@ func newAgent(c *common) *cobra.Command {
 			return a.Run(cmd.Context())
 		},
 	}
+	cmd.AddCommand(newPositions(c))
 	f := cmd.Flags()
-	f.StringVar(&cfg.StateDir, "state", "sluice-agent", "directory of the agent's own state: positions in files, and batches on their way")
+	f.StringVar(&cfg.StateDir, "state", defaultState, "directory of the agent's own state: positions in files, and batches on their way")
 	f.BoolVar(&cfg.AdoptState, "adopt-state", false, "take over a state directory that looks like a copy of another agent's, when that one is gone for good")
 	f.BoolVar(&cfg.JournalSync, "journal-sync", false, "make batches durable before they are sent: then a power cut doubles no line either")
 	f.Int64Var(&cfg.JournalBytesMax, "journal-bytes-max", 1<<30, "bytes that a pipeline's journal may take on disk; reading waits when it is full")
 	f.DurationVar(&cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long a stop waits for acknowledgements; what is left is in the journal, and settled at the next start")
+	f.DurationVar(&cfg.PositionsKeep, "positions-keep", 168*time.Hour, "how long the position of a file that is gone is kept")
 	f.BoolVar(&watched, "watch-config", false, "take the pipeline files again when they change, not only on SIGHUP")
 	f.StringVar(&brokers, "brokers", defaultBrokers, "brokers of pipelines that name none, host:port, comma-separated")
 	f.StringVar(&metrics, "metrics", "127.0.0.1:9602", "address of /metrics, /healthz and /readyz; empty for none")

@@ -120,6 +120,16 @@ func minArgs(n int, what string) cobra.PositionalArgs {
 	}
 }
 
+// exactArgs is cobra's check with an answer that says what is missing.
+func exactArgs(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return errUsage{fmt.Errorf("%q is one word too many; see `%s --help`", args[n], cmd.CommandPath())}
+		}
+		return minArgs(n, what)(cmd, args)
+	}
+}
+
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return errUsage{fmt.Errorf("%q is one word too many; see `%s --help`", args[0], cmd.CommandPath())}

@@ -60,6 +60,7 @@ var mayImport = map[string][]string{
 
 	"internal/connect": {"pipelines"},
 	"internal/dirlock": {},
+	"internal/convert": {},
 
 	"cmd/sluice":               {"..."},
 	"bench":                    {"..."},
