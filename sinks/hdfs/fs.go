@@ -202,6 +202,9 @@ type file struct {
 }
 
 func (f *file) Write(b []byte) (int, error) {
+	if len(b) == 0 { // the client would begin a block that no DataNode ever has
+		return 0, nil
+	}
 	n, err := f.w.Write(b)
 	if err != nil {
 		f.failed = true
@@ -211,8 +214,11 @@ func (f *file) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// closePoll is how long a file that is not complete yet is left alone.
-const closePoll = 20 * time.Millisecond
+// closePollMin and closePollMax bound how long a file that is not complete yet is left alone, doubled each time.
+const (
+	closePollMin = 5 * time.Millisecond
+	closePollMax = time.Second
+)
 
 // Close waits until the NameNode has the file complete, which takes a copy of each block on one DataNode at least. After a failed write it only lets go.
 func (f *file) Close() error {
@@ -221,7 +227,8 @@ func (f *file) Close() error {
 		_ = f.w.Close() // the connection alone: the file is lost
 		return nil
 	}
-	for deadline := time.Now().Add(f.closeTimeout); ; {
+	deadline := time.Now().Add(f.closeTimeout)
+	for pause := closePollMin; ; pause = min(2*pause, closePollMax) {
 		err := f.w.Close()
 		if err == nil {
 			return nil
@@ -232,7 +239,7 @@ func (f *file) Close() error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("close %s: it is not complete after %s: the NameNode knows of no DataNode that has its last block", f.name, f.closeTimeout)
 		}
-		time.Sleep(closePoll)
+		time.Sleep(pause)
 	}
 }
 

@@ -1,12 +1,12 @@
-package directory_test
+// Package filetest tests the sink of files on any file system: what the file system has to do, and lives of workers that are killed and frozen at each of their
+// steps. Tests alone use it.
+package filetest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -18,6 +18,9 @@ import (
 	"github.com/sluice-io/sluice/sinks"
 	"github.com/sluice-io/sluice/sinks/directory"
 )
+
+// Fresh makes an empty file system.
+type Fresh func(t testing.TB) directory.FS
 
 // partitioned is a sink whose claims have rows for several paths.
 const partitioned = `pipeline: p
@@ -169,22 +172,21 @@ type killFS struct {
 	directory.FS
 	left       int
 	answerLost bool
-	onKill     func() // called once, at the first step that is not done
+	onKill     func() // called at the first step that is not done
 }
 
 func (f *killFS) step() (do bool, err error) {
 	if f.left <= 0 {
 		if f.onKill != nil {
 			f.onKill()
-			f.onKill = nil
 		}
 		return false, errKilled
 	}
 	f.left--
-	if f.left == 0 && f.answerLost {
-		return true, errKilled
+	if f.left > 0 || !f.answerLost {
+		return true, nil
 	}
-	return true, nil
+	return true, errKilled
 }
 
 func (f *killFS) List(dir string) ([]directory.Entry, error) {
@@ -254,77 +256,72 @@ func (f *killFile) Close() error {
 	return errors.Join(f.File.Close(), err)
 }
 
-func osFS(t testing.TB) directory.FS {
-	t.Helper()
-	f, err := directory.OSFS(filepath.Join(t.TempDir(), "table"), directory.OSConfig{NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
-
-// TestKilledAtEveryStep kills a process that writes two claims of several paths at each of its calls, before and after it is done, and within its writes; another then
-// writes them. Whatever is there in between can be read, and in the end each row is stored once, in its place, and nothing is left over.
-func TestKilledAtEveryStep(t *testing.T) {
-	for _, format := range []string{"json", "parquet", "avro"} {
-		t.Run(format, func(t *testing.T) {
-			pipe := parse(t, fmt.Sprintf(partitioned, format))
-			for steps, finished := 0, false; !finished; steps++ {
-				for _, lost := range []bool{false, true} {
-					finished = killedOnce(t, pipe, osFS(t), steps, lost)
-				}
-			}
-		})
+// Killed kills a process that writes two claims of several paths at its calls, before and after they are done, and within its writes; another then
+// writes them. Whatever is there in between can be read, and in the end each row is stored once, in its place, and nothing is left over. stride is how many steps lie
+// between two deaths.
+func Killed(t *testing.T, fresh Fresh, format string, stride int) {
+	pipe := parse(t, fmt.Sprintf(partitioned, format))
+	for steps, finished := 0, false; !finished; steps += stride {
+		for _, lost := range []bool{false, true} {
+			finished = killedOnce(t, pipe, fresh(t), steps, lost)
+		}
 	}
 }
 
 // killedOnce is one life and the next; finished says that the first got to its end.
 func killedOnce(t *testing.T, pipe *pipelines.Pipeline, f directory.FS, steps int, answerLost bool) (finished bool) {
 	t.Helper()
-	life := func(f directory.FS) error {
-		p, err := start(pipe, f)
-		if err == nil {
-			err = p.store(0, 8)
-		}
-		if err == nil {
-			err = p.store(9, 11)
-		}
-		return err
-	}
-	err := life(&killFS{FS: f, left: steps, answerLost: answerLost})
+	err := life(pipe, &killFS{FS: f, left: steps, answerLost: answerLost})
 	if err != nil && !errors.Is(err, errKilled) {
 		t.Fatalf("after %d steps: %v", steps, err)
 	}
-	stored(t, f)
-	if err := life(f); err != nil {
-		t.Fatalf("the second process, after %d steps: %v", steps, err)
-	}
-	wantOffsets(t, stored(t, f), 12)
-	if left := leftovers(t, f, ""); len(left) > 0 {
-		t.Fatalf("after %d steps %v are left over", steps, left)
-	}
+	nextLife(t, pipe, f, fmt.Sprintf("after %d steps", steps))
 	return err == nil
 }
 
-// TestFrozenAtEveryStep stops a process at each of its calls, has another take the partition over, store the claim and go on, and lets the first go on as if nothing had
+// life stores twelve records in two claims.
+func life(pipe *pipelines.Pipeline, f directory.FS) error {
+	p, err := start(pipe, f)
+	if err == nil {
+		err = p.store(0, 8)
+	}
+	if err == nil {
+		err = p.store(9, 11)
+	}
+	return err
+}
+
+// nextLife is that of a worker that nobody disturbs, after one that was killed.
+func nextLife(t *testing.T, pipe *pipelines.Pipeline, f directory.FS, what string) {
+	t.Helper()
+	stored(t, f)
+	if err := life(pipe, f); err != nil {
+		t.Fatalf("the second process, %s: %v", what, err)
+	}
+	wantOffsets(t, stored(t, f), 12)
+	if left := leftovers(t, f, ""); len(left) > 0 {
+		t.Fatalf("%s: %v are left over", what, left)
+	}
+}
+
+// Frozen stops a process at its calls, has another take the partition over, store the claim and go on, and lets the first go on as if nothing had
 // been. It must not store anything twice, nor take anything away, even where it never looks at a clock.
-func TestFrozenAtEveryStep(t *testing.T) {
+func Frozen(t *testing.T, fresh Fresh, stride int) {
 	pipe := parse(t, fmt.Sprintf(partitioned, "json"))
-	for steps, finished := 0, false; !finished; steps++ {
-		f := osFS(t)
+	for steps, finished := 0, false; !finished; steps += stride {
+		f := fresh(t)
 		frozen := &freezeFS{FS: f, left: steps}
 		frozen.wake = func() {
 			p, err := start(pipe, f)
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The claim of the frozen one as it was, or another cut of the same records.
 			for _, c := range [][2]int64{{0, 8}, {9, 11}} {
 				if err := p.store(c[0], c[1]); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if steps%2 == 0 { // and one who cuts it otherwise
+			if steps%2 == 0 { // and goes on
 				if err := p.store(12, 14); err != nil {
 					t.Fatal(err)
 				}
@@ -381,11 +378,11 @@ func (f *freezeFS) Open(name string) (io.ReadCloser, error) { f.step(); return f
 func (f *freezeFS) Rename(from, to string) error            { f.step(); return f.FS.Rename(from, to) }
 func (f *freezeFS) Remove(name string) error                { f.step(); return f.FS.Remove(name) }
 
-// TestRenameLandsLate: a rename that was not answered is done later, when its process has tried again: then the same files count, once.
-func TestRenameLandsLate(t *testing.T) {
+// LateRenames: a rename that was not answered is done later, when its process has tried again: then the same files count, once.
+func LateRenames(t *testing.T, fresh Fresh) {
 	pipe := parse(t, fmt.Sprintf(partitioned, "json"))
 	for late := 1; late < 12; late++ {
-		f := osFS(t)
+		f := fresh(t)
 		slow := &slowRenames{FS: f, after: late}
 		p, err := start(pipe, slow)
 		if err != nil {
@@ -438,10 +435,10 @@ func (f *slowRenames) land() {
 	}
 }
 
-// TestFilesOutliveTheDeadline: a claim whose files take longer than its deadline is stored with the next try, from the files that are there.
-func TestFilesOutliveTheDeadline(t *testing.T) {
+// Deadline: a claim whose files take longer than its deadline is stored with the next try, from the files that are there.
+func Deadline(t *testing.T, fresh Fresh) {
 	pipe := parse(t, fmt.Sprintf(partitioned, "json"))
-	f := osFS(t)
+	f := fresh(t)
 	counted := &countFS{FS: f}
 	p, err := start(pipe, counted)
 	if err != nil {
@@ -485,85 +482,4 @@ type countFS struct {
 func (f *countFS) Create(name string) (directory.File, error) {
 	f.created++
 	return f.FS.Create(name)
-}
-
-// TestFSContract is what every file system has to do.
-func TestFSContract(t *testing.T) { testContract(t, osFS(t)) }
-
-func testContract(t *testing.T, f directory.FS) {
-	write := func(name, text string) {
-		t.Helper()
-		file, err := f.Create(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(file, text); err != nil {
-			t.Fatal(err)
-		}
-		if err := file.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	read := func(name string) string {
-		t.Helper()
-		r, err := f.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
-		text, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	want := func(what string, err, target error) {
-		t.Helper()
-		if !errors.Is(err, target) {
-			t.Errorf("%s: %v, want %v", what, err, target)
-		}
-	}
-	large := string(bytes.Repeat([]byte("0123456789"), 300_000))
-	write("a/b/one", large)
-	if read("a/b/one") != large {
-		t.Error("a file is not what was written")
-	}
-	write("empty", "")
-	if read("empty") != "" {
-		t.Error("an empty file is not empty")
-	}
-	_, err := f.Create("a/b/one")
-	want("create a file that is there", err, fs.ErrExist)
-	_, err = f.Open("a/none")
-	want("open what is not there", err, fs.ErrNotExist)
-	_, err = f.List("none")
-	want("list what is not there", err, fs.ErrNotExist)
-	want("remove what is not there", f.Remove("a/none"), fs.ErrNotExist)
-	want("rename what is not there", f.Rename("a/none", "x"), fs.ErrNotExist)
-
-	write("two", "2")
-	want("rename over a file", f.Rename("two", "a/b/one"), nil)
-	if read("a/b/one") != "2" {
-		t.Error("a rename did not replace")
-	}
-	want("rename into new directories", f.Rename("a/b/one", "c/d/e/one"), nil)
-	if read("c/d/e/one") != "2" {
-		t.Error("a rename lost the content")
-	}
-
-	write("entry1/x", "first")
-	write("entry2/x", "second")
-	want("publish a directory", f.Rename("entry1", "c/published"), nil)
-	want("publish another under its name", f.Rename("entry2", "c/published"), fs.ErrExist)
-	if read("c/published/x") != "first" || read("entry2/x") != "second" {
-		t.Error("a refused rename changed something")
-	}
-	entries, err := f.List("c")
-	slices.SortFunc(entries, func(a, b directory.Entry) int { return strings.Compare(a.Name, b.Name) })
-	if err != nil || !slices.Equal(entries, []directory.Entry{{Name: "d", Dir: true}, {Name: "published", Dir: true}}) {
-		t.Errorf("%v, %v", entries, err)
-	}
-	want("remove a tree", f.Remove("c"), nil)
-	_, err = f.List("c")
-	want("list what was removed", err, fs.ErrNotExist)
 }
