@@ -1,7 +1,7 @@
 # Sluice's tasks. `make` or `make help` lists them.
 #
 # Everything needs only Go and make. The real servers and clients of the tests
-# (Kafka, ClickHouse, Prometheus and a dozen clients) are fetched by `make parts`
+# (Kafka, HDFS, ClickHouse, Prometheus and a dozen clients) are fetched by `make parts`
 # into a cache outside the tree; tests whose part cannot be had are skipped and
 # named in one closing line.
 
@@ -49,7 +49,7 @@ GO_CLIENTS := internal/compat/goclients
 SKIPPED_PARTS := $(CURDIR)/build/skipped-parts
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo cluster test test-unit test-kgo test-kill test-faults compatibility race lint cross parts fuzz-short bench bench-broker bench-cluster clean
+.PHONY: help build demo cluster test test-unit test-kgo test-kill test-faults test-files compatibility race lint cross parts fuzz-short bench bench-broker bench-cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -87,6 +87,9 @@ test-kill: ## KILLS (50) SIGKILLs in a row under load: nothing acknowledged may 
 
 test-faults: ## ROUNDS (200) faults drawn by SEED on NODES (3) brokers and three ZooKeepers under load (root, for network namespaces)
 	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestFaults$$' -v ./internal/faults -args -rounds $(ROUNDS) -seed $(SEED) -nodes $(NODES) -within $(WITHIN) -ensemble 3 -keep $(CURDIR)/build/faults
+
+test-files: ## workers of the file sinks killed and frozen at every step, on local directories and a real HDFS (some 5 minutes)
+	$(GO) test -count=1 -vet=off -p 1 -timeout $(TEST_TIMEOUT) ./sinks/directory ./sinks/hdfs -args -every-step
 
 compatibility: ## write docs/compatibility.md from a run against the broker and one against Kafka
 	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) ./internal/compat -args -update

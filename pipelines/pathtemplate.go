@@ -64,16 +64,18 @@ func clockSpan(t, from time.Time, length time.Duration) (time.Time, time.Time) {
 	for _, shift := range clockShifts {
 		if shows(from.Add(-shift)) {
 			from = from.Add(-shift)
+			break
 		}
 		if shows(to.Add(shift - 1)) {
 			to = to.Add(shift)
+			break
 		}
 	}
 	return from, to
 }
 
-// clockShifts are by how much zones put their clocks back.
-var clockShifts = [...]time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour}
+// clockShifts are by how much zones put their clocks back, the largest first: half of one would end in the middle.
+var clockShifts = [...]time.Duration{2 * time.Hour, time.Hour, 30 * time.Minute}
 
 // parsePath reads a template; the error is at a character of the text, from 0.
 func parsePath(text string) (parts []PathPart, at int, err error) {

@@ -1,5 +1,5 @@
 // Package testenv gives tests the real servers and clients that Sluice talks
-// to: Apache Kafka and its tools, Apache ZooKeeper, ClickHouse, Prometheus, the client libraries
+// to: Apache Kafka and its tools, Apache ZooKeeper, HDFS, ClickHouse, Prometheus, the client libraries
 // of other languages, and the sluice binary itself.
 //
 // The parts are fetched once, at pinned versions, by the ordinary clients of

@@ -170,7 +170,7 @@ func TestHourEdgeMakesNoFilePerRecord(t *testing.T) {
 }
 
 func TestPathsAreEscaped(t *testing.T) {
-	r := newRig(t, jsonTopic, "    format: json\n    partition: {path: 'a/{k}/k={k}', paths_max: 8}\n")
+	r := newRig(t, jsonTopic, "    format: json\n    partition: {path: 'a/{k}/k={k}', paths_max: 7}\n")
 	values := []string{`"x/../y"`, `"."`, `"_hidden"`, `null`, `""`, `7`, `"a=b%c"`, `"` + strings.Repeat("l", 300) + `"`, `"good"`, `"toomany"`}
 	var texts []string
 	for _, v := range values {

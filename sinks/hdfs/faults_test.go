@@ -70,7 +70,7 @@ var faultTopic = sinks.TopicID{1}
 // rowBytes make a claim of a few hundred rows several packets long.
 const rowBytes = 4000
 
-// once tries to store a claim; encoded, if not nil, is called between encoding and writing.
+// once tries to store a claim.
 func (w *worker) once(lo, hi int64) error {
 	c := sinks.Claim{Pipeline: "p", Topic: "p", TopicID: faultTopic, Lo: lo, Hi: hi}
 	stored, err := w.sink.Stored(context.Background(), c)
@@ -224,7 +224,10 @@ sink:
 // TestNodesDie kills a DataNode in the middle of writes, then the NameNode, then has both come back: claims are stored once each, and what a dead process
 // had open is in nobody's way.
 func TestNodesDie(t *testing.T) {
-	s := testenv.StartHDFS(t, testenv.HDFSConfig{DataNodes: 2})
+	if !*everyStep {
+		t.Skip("takes a minute: make test-files")
+	}
+	s := testenv.StartHDFS(t, testenv.HDFSConfig{DataNodes: 2, Replication: 2})
 	w := newWorker(t, s.Addr, s.User, "/table", plain+"    block_size: 1MiB\n")
 	if err := w.once(0, 999); err != nil {
 		t.Fatal(err)
