@@ -5,6 +5,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/parquet-go/parquet-go"
+
 	"github.com/sluice-io/sluice/pipelines"
 	"github.com/sluice-io/sluice/sinks"
 )
@@ -49,6 +51,11 @@ type columnBlock struct {
 	offsets   []int64
 	times     []int64 // microseconds
 	text      []byte  // of all columns
+
+	// Of files of Parquet, from one to the next.
+	file       *parquet.Writer
+	fileSchema *schema // that file has
+	chunk      []parquet.Value
 }
 
 func newColumnBlock(mapping *pipelines.Columns, places *placer, s *schema, current func() *schema) *columnBlock {

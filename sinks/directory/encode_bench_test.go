@@ -64,7 +64,7 @@ func BenchmarkFile(b *testing.B) {
 				for i := range claimRows {
 					appendAccess(b, pipe, &e, rows, values, i)
 				}
-				if p, ok := rows.(*columnBlock); ok {
+				if p, ok := rows.(*columnBlock); ok && p.schema.version == 0 {
 					p.schema = p.asSchema()
 				}
 				if err := rows.encode(io.Discard, pipe.Sinks[0].Files(), nil); err != nil {
@@ -112,7 +112,14 @@ func benchBlock(b *testing.B, format string) (*pipelines.Pipeline, encodable) {
 		return pipe, newJSONBlock(columns, places)
 	}
 	s := newSchema(0, nil)
-	return pipe, newColumnBlock(columns, places, s, func() *schema { return s })
+	var rows *columnBlock
+	rows = newColumnBlock(columns, places, s, func() *schema { // what the block has made it, as in a worker after its first batch
+		if rows == nil {
+			return s
+		}
+		return rows.schema
+	})
+	return pipe, rows
 }
 
 // asSchema is the schema of the block's columns, without a directory to hold it.
