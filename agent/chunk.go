@@ -159,6 +159,7 @@ func (a *Account) take(c *reading) {
 	a.drop(dropMark, Count{Bytes: s.Mark})
 	a.drop(dropTooLong, Count{Bytes: s.TooLong})
 	a.drop(dropLate, Count{Bytes: s.Late})
+	a.drop(dropFrame, Count{Bytes: s.Frame})
 	a.CutLines += s.Cuts
 	a.SplitRecords += s.Splits
 	for i := range c.origins {
@@ -201,9 +202,24 @@ func (p *parcel) written(sequence uint64) {
 	p.sequence = sequence
 	r.unsettled[sequence] = true
 	r.journalled = max(r.journalled, sequence+1)
+	if r.spills && r.memory > r.cfg.InFlightBytesMax/spillShare {
+		p.spillLocked()
+	}
 	r.mu.Unlock()
 	p.release()
 	r.kept.grown()
+}
+
+// spillShare is the part of the memory for batches in flight beyond which those of an input without files are left to the journal.
+const spillShare = 2
+
+// spillLocked leaves the parcel's batches to the journal. It needs runner.mu.
+func (p *parcel) spillLocked() {
+	for _, b := range p.bundle.Batches {
+		p.runner.memoryPool.Spill(b)
+	}
+	p.runner.memory -= p.memory
+	p.memory = 0
 }
 
 // settled is called when all of a parcel's batches are.

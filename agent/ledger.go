@@ -8,6 +8,8 @@ const (
 	dropMark       = "bom"           // bytes: byte-order mark
 	dropTooLong    = "line_too_long" // bytes: rest of lines over the limit
 	dropLate       = "late_newline"  // bytes: newline that came after its line was sent
+	dropFrame      = "frame"         // bytes: lengths, and what stands between counted messages
+	dropStopped    = "stopped"       // lines that had come and could not be kept before the agent stopped
 	dropDeadLetter = "dead_letter"   // lines acknowledged in the dead-letter topic
 	dropRefused    = "refused"       // lines that the broker refused for themselves
 )

@@ -9,7 +9,8 @@ import (
 // collector makes the agent's metrics from its accounts when they are scraped,
 // so that they always add up and cost nothing per line.
 type collector struct {
-	agent *Agent
+	agent   *Agent
+	streams streamDescs
 
 	linesRead, bytesRead, linesAcked, bytesAcked, dropped, droppedBytes,
 	inFlight, lag, open, rotations, truncations, copies, lost, deleted, oldest, checkpoint, errors,
@@ -22,6 +23,7 @@ func newCollector(a *Agent) *collector {
 	}
 	const p = "pipeline"
 	return &collector{
+		streams:        newStreamDescs(desc),
 		agent:          a,
 		linesRead:      desc("lines_read_total", "Lines read from files.", p),
 		bytesRead:      desc("bytes_read_total", "Bytes read from files.", p),
@@ -96,4 +98,5 @@ func (c *collector) collect(ch chan<- prometheus.Metric, r *member, now time.Tim
 	gauge(c.open, float64(a.FilesOpen))
 	gauge(c.deleted, float64(a.DeletedBytes))
 	gauge(c.oldest, r.oldestUnacked(now).Seconds())
+	c.streams.collect(ch, r.runner)
 }

@@ -191,6 +191,13 @@ func replayed(p savedPipeline, loaded *journal.Loaded) savedPipeline {
 	out := p
 	out.Files, out.Gone = nil, nil
 	f.saveLocked(&out) // nobody else knows of it
+	for i := range loaded.Moves {
+		if input := loaded.Moves[i].Input; input != inputFile {
+			at, _ := cmp.Or(p.Cursor, &savedCursor{}).moved(input, loaded.Moves)
+			out.Cursor = &at
+			break
+		}
+	}
 	return out
 }
 

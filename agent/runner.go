@@ -68,6 +68,7 @@ type runner struct {
 	// bundleBytes and bundleLines are what a parcel is shipped at.
 	bundleBytes, bundleLines int
 	memoryPool               *producer.Memory
+	spills                   bool // what the journal has need not be in memory: the input has no files that hold the rest
 	kept                     *kept
 
 	said      map[place]string // trouble by place, so that it is said once

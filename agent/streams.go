@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/sluice-io/sluice/agent/journal"
+	"github.com/sluice-io/sluice/agent/journald"
 	"github.com/sluice-io/sluice/agent/stream"
+	"github.com/sluice-io/sluice/agent/syslog"
 	"github.com/sluice-io/sluice/agent/tail"
 	"github.com/sluice-io/sluice/pipelines"
 )
@@ -31,7 +34,7 @@ type streams struct {
 	over   chan struct{} // closed when nothing is taken any more
 	chunk  reading
 	born   time.Time // names the lines of this run
-	count  int64     // of lines, for the cursor
+	count  int64     // of lines, for the cursor; a cursor without a line counts too
 	rate   rate
 
 	acked   savedCursor    // guarded by runner.mu: what is delivered
@@ -44,8 +47,12 @@ type offering struct {
 	kept  chan struct{}
 }
 
+// seeker is a feed that goes on behind a cursor.
+type seeker interface{ Seek(cursor string) }
+
 // newStreams makes an input of a feed.
 func newStreams(r *runner, feed stream.Feed) *streams {
+	r.spills = true
 	return &streams{runner: r, feed: feed, offers: make(chan *offering), over: make(chan struct{}), born: r.cfg.Now(),
 		rate: newRate(r.pipe.Collect.Options().RateLimit)}
 }
@@ -56,6 +63,7 @@ func (s *streams) Take(o *stream.Offer) error {
 	select {
 	case s.offers <- x:
 	case <-s.over:
+		s.Drop(dropStopped, int64(len(o.Chunk.Lines)), o.Chunk.Bytes())
 		return stream.ErrOver
 	}
 	select {
@@ -79,6 +87,9 @@ func (s *streams) Drop(reason string, lines, bytes int64) {
 func (s *streams) loop(ctx context.Context) {
 	defer close(s.over)
 	s.meet()
+	if f, ok := s.feed.(seeker); ok {
+		f.Seek(s.acked.Cursor)
+	}
 	ended := make(chan struct{})
 	s.helpers.Go(func() {
 		defer close(ended)
@@ -189,7 +200,7 @@ func (s *streams) mover(o *stream.Offer) func() progress {
 		return nil
 	}
 	from := s.count
-	s.count += int64(len(o.Chunk.Lines))
+	s.count += max(int64(len(o.Chunk.Lines)), 1)
 	p := &streamPiece{streams: s, from: from, end: savedCursor{Input: s.pipe.Collect.Input(), Cursor: o.Cursor, Count: s.count}}
 	return func() progress {
 		s.pending = append(s.pending, p)
@@ -230,19 +241,27 @@ func (s *streams) restore(p savedPipeline, _ bool) {
 
 // replay implements input.
 func (s *streams) replay(moves []journal.Range) {
+	at, gap := s.acked.moved(s.pipe.Collect.Input(), moves)
+	if gap != nil {
+		s.log.Warn("the journal goes on after a gap; what lies between is asked for again, and what follows too", "from", gap.From, "position", at.Count)
+	}
+	s.dirty = s.dirty || at != s.acked
+	s.acked, s.count = at, at.Count
+}
+
+// moved is the cursor of an input behind what the journal holds. gap is what does not follow, if anything.
+func (c savedCursor) moved(input string, moves []journal.Range) (out savedCursor, gap *journal.Range) {
 	for i := range moves {
 		m := &moves[i]
-		if m.Input != s.pipe.Collect.Input() || m.To <= s.acked.Count {
-			continue
+		switch {
+		case m.Input != input || m.To <= c.Count: // of another input, or the checkpoint has it
+		case m.From > c.Count:
+			return c, m
+		default:
+			c = savedCursor{Input: m.Input, Cursor: m.Path, Count: m.To}
 		}
-		if m.From > s.acked.Count {
-			s.log.Warn("the journal goes on after a gap; what lies between is asked for again, and what follows too", "from", m.From, "position", s.acked.Count)
-			return
-		}
-		s.acked = savedCursor{Input: m.Input, Cursor: m.Path, Count: m.To}
-		s.dirty = true
 	}
-	s.count = s.acked.Count
+	return c, nil
 }
 
 // saveLocked implements input.
@@ -283,37 +302,80 @@ func (s *streams) identityOf(from *stream.Origin) []byte {
 // newFeed makes the feed of an input that is not the file input.
 func newFeed(log *slog.Logger, p *pipelines.Pipeline, cfg Config) (stream.Feed, error) {
 	c := p.Collect
-	lines := func(name string, headers ...stream.Header) stream.Lines {
-		return stream.Lines{LineBytesMax: c.Options().LineBytesMax, PartialAfter: cfg.LineIdle, Origin: &stream.Origin{Name: name, Headers: headers}}
-	}
+	build := lineBuilder{collect: c, cfg: cfg}
 	log = log.With("pipeline", p.Name)
 	switch {
 	case c.Stdin != nil:
-		return stream.NewStdin(log, stream.StdinConfig{File: cfg.Stdin, Lines: lines("stdin")}), nil
+		lines, err := build.lines(&c.Stdin.LineOptions, "stdin")
+		return stream.NewStdin(log, stream.StdinConfig{File: cfg.Stdin, Lines: lines}), err
 	case c.Pipe != nil:
-		return stream.NewPipe(log, stream.PipeConfig{Path: c.Pipe.Path, Create: c.Pipe.Create, Once: cfg.Once,
-			Lines: lines(c.Pipe.Path, stream.Header{Key: headerPath, Value: c.Pipe.Path})}), nil
+		lines, err := build.lines(&c.Pipe.LineOptions, c.Pipe.Path, stream.Header{Key: headerPath, Value: c.Pipe.Path})
+		return stream.NewPipe(log, stream.PipeConfig{Path: c.Pipe.Path, Create: c.Pipe.Create, Once: cfg.Once, Lines: lines}), err
 	case c.Exec != nil:
-		return stream.NewExec(log, execConfig(log, c.Exec, cfg, lines)), nil
+		x, err := build.exec(log, c.Exec)
+		return stream.NewExec(log, x), err
+	case c.Syslog != nil:
+		return newSyslog(log, c.Syslog)
 	}
-	return nil, fmt.Errorf("pipeline %s: this agent has no input %s", p.Name, c.Input())
+	j := c.Journald
+	return journald.New(log, journald.Config{
+		Command: j.Command, Units: j.Units, Matches: j.Matches, Boot: j.Boot, Directory: j.Directory, AtEnd: j.StartAt == pipelines.StartAtEnd,
+		Once: cfg.Once, EntryBytesMax: j.LineBytesMax, Origin: &stream.Origin{Name: "journald"},
+	}), nil
 }
 
-func execConfig(log *slog.Logger, x *pipelines.ExecInput, cfg Config, lines func(string, ...stream.Header) stream.Lines) stream.ExecConfig {
-	out := stream.ExecConfig{
+func newSyslog(log *slog.Logger, in *pipelines.SyslogInput) (stream.Feed, error) {
+	cfg := syslog.Config{
+		MessageBytesMax: in.LineBytesMax, ConnectionsMax: in.ConnectionsMax, IdleTimeout: in.IdleTimeout,
+		ReceiveBuffer: in.ReceiveBuffer, SocketMode: os.FileMode(in.SocketMode),
+	}
+	for _, l := range in.Listen {
+		cfg.Listen = append(cfg.Listen, syslog.Listen{Network: l.Network, Address: l.Address})
+	}
+	if in.TLS != nil {
+		var err error
+		if cfg.TLS, err = syslog.TLSConfig(in.TLS.CertFile, in.TLS.KeyFile, in.TLS.ClientCA); err != nil {
+			return nil, fmt.Errorf("collect.syslog.tls: %w", err)
+		}
+	}
+	return syslog.New(log, cfg), nil
+}
+
+// lineBuilder makes what says how an input's lines are read.
+type lineBuilder struct {
+	collect *pipelines.Collect
+	cfg     Config
+}
+
+func (b *lineBuilder) lines(o *pipelines.LineOptions, name string, headers ...stream.Header) (stream.Lines, error) {
+	limit := b.collect.Options().LineBytesMax
+	form, err := newForm(o, limit)
+	l := stream.Lines{LineBytesMax: limit, PartialAfter: b.cfg.LineIdle, Encoding: encodingOf(o.Encoding), Form: form,
+		Origin: &stream.Origin{Name: name, Headers: headers}}
+	if o.Multiline != nil {
+		l.RecordAfter = o.Multiline.Idle
+	}
+	return l, err
+}
+
+func (b *lineBuilder) exec(log *slog.Logger, x *pipelines.ExecInput) (out stream.ExecConfig, err error) {
+	out = stream.ExecConfig{
 		Program:  stream.Program{Command: x.Command, Directory: x.Directory},
-		Interval: x.Interval, Timeout: x.Timeout, RestartMax: x.RestartMax, Once: cfg.Once,
-		Stdout: lines("stdout", stream.Header{Key: headerStream, Value: "stdout"}),
+		Interval: x.Interval, Timeout: x.Timeout, RestartMax: x.RestartMax, Once: b.cfg.Once,
 	}
 	for _, e := range x.Environment {
 		out.Program.Environment = append(out.Program.Environment, e.Name+"="+e.Value)
 	}
+	if out.Stdout, err = b.lines(&x.LineOptions, "stdout", stream.Header{Key: headerStream, Value: "stdout"}); err != nil {
+		return out, err
+	}
 	switch x.Stderr {
 	case pipelines.ExecStderrLines:
-		stderr := lines("stderr", stream.Header{Key: headerStream, Value: "stderr"})
+		stderr, err := b.lines(&x.LineOptions, "stderr", stream.Header{Key: headerStream, Value: "stderr"})
 		out.Stderr = &stderr
+		return out, err
 	case pipelines.ExecStderrLog:
 		out.LogFunc = func(line string) { log.Warn("the command says", "line", line) }
 	}
-	return out
+	return out, nil
 }

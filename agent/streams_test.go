@@ -209,3 +209,62 @@ func TestExecOnceTakesAll(t *testing.T) {
 		t.Errorf("account %+v", acc)
 	}
 }
+
+// Records of several lines, in another encoding, with a limit; the last is sent when nothing comes for a while.
+func TestPipeOfRecords(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, `
+pipeline: test
+collect:
+  pipe:
+    path: DIR/in.pipe
+    multiline: {start: '^[A-Z]', idle: 100ms, lines_max: 3}
+topic: {name: lines}
+`)
+	r.start()
+	f := r.opened("in.pipe")
+	r.say(f, "A\n 1\n")
+	r.say(f, " 2\nB\nC\n 1\n 2\n 3\nD\n")
+	r.wants("A\n 1\n 2", "B", "C\n 1\n 2", " 3", "D")
+	if acc := r.account(); acc.Read.Bytes != int64(len("A\n 1\n 2\nB\nC\n 1\n 2\n 3\nD\n")) {
+		t.Errorf("account %+v", acc)
+	}
+	r.say(f, "E\n no end")
+	r.eventually("the open record with its last line", func() bool {
+		return slices.Contains(r.store.values(), "E\n no end") || slices.Contains(r.store.values(), " no end")
+	})
+	f.Close()
+}
+
+func TestStdinInUTF16(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "pipeline: test\ncollect: {stdin: {encoding: utf-16le}}\ntopic: {name: lines}\n")
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.cfg.Stdin = in
+	go func() {
+		defer out.Close()
+		_, _ = out.WriteString("\xff\xfeo\x00n\x00e\x00\n\x00\xfc\x00\n\x00")
+	}()
+	r.once()
+	r.wants("one", "ü")
+}
+
+// What a rate leaves waits with the writer.
+func TestPipeAtARate(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, strings.Replace(pipePipeline, "path: DIR/in.pipe", "path: DIR/in.pipe, rate_limit: {lines: 100}", 1))
+	r.start()
+	f := r.opened("in.pipe")
+	begun := time.Now()
+	for i := range 150 {
+		r.say(f, fmt.Sprintf("line %d\n", i))
+		r.eventually("it is taken", func() bool { return r.account().Read.Lines == int64(i+1) })
+	}
+	if took := time.Since(begun); took < 900*time.Millisecond {
+		t.Errorf("150 lines took %s at 100 a second", took)
+	}
+	f.Close()
+}

@@ -81,25 +81,28 @@ const (
 // StdinInput is `collect.stdin`: the lines of the process's standard input.
 type StdinInput struct {
 	InputOptions // headers: host
+	LineOptions
 }
 
 // PipeInput is `collect.pipe`: a named pipe, into which writers come and go.
 type PipeInput struct {
 	InputOptions // headers: host and path
-	Path         string
-	Create       bool // default true: the pipe is made where there is nothing
+	LineOptions
+	Path   string
+	Create bool // default true: the pipe is made where there is nothing
 }
 
 // ExecInput is `collect.exec`: the lines that a command prints.
 type ExecInput struct {
-	InputOptions               // headers: host, and stream (stdout or stderr)
-	Command      []string      // the program and its arguments, at least one; no shell reads them
-	Directory    string        // working directory; "": the process's own
-	Environment  []Label       // on top of the process's own
-	Stderr       ExecStderr    // default lines
-	Interval     time.Duration // 0: the command runs on, and is started again when it ends; else it is started this often
-	Timeout      time.Duration // with Interval: when a run is killed; 0: never
-	RestartMax   time.Duration // without Interval: the longest pause before a restart; default 1 min
+	InputOptions // headers: host, and stream (stdout or stderr)
+	LineOptions
+	Command     []string      // the program and its arguments, at least one; no shell reads them
+	Directory   string        // working directory; "": the process's own
+	Environment []Label       // on top of the process's own
+	Stderr      ExecStderr    // default lines
+	Interval    time.Duration // 0: the command runs on, and is started again when it ends; else it is started this often
+	Timeout     time.Duration // with Interval: when a run is killed; 0: never
+	RestartMax  time.Duration // without Interval: the longest pause before a restart; default 1 min
 }
 
 // ExecStderr says what becomes of a command's standard error.

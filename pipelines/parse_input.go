@@ -96,15 +96,16 @@ func (r *yamlReader) rateLimit(e entry, what string, l *RateLimit) {
 }
 
 func (r *yamlReader) stdinInput(e entry) *StdinInput {
-	s := &StdinInput{InputOptions: defaultOptions()}
-	r.object(e.value, "collect.stdin", r.inputOptions("collect.stdin", &s.InputOptions)...)
+	const what = "collect.stdin"
+	s := &StdinInput{InputOptions: defaultOptions(), LineOptions: defaultLineOptions()}
+	r.object(e.value, what, append(r.inputOptions(what, &s.InputOptions), r.lineOptions(what, &s.LineOptions)...)...)
 	return s
 }
 
 func (r *yamlReader) pipeInput(e entry) *PipeInput {
 	const what = "collect.pipe"
-	p := &PipeInput{InputOptions: defaultOptions(), Create: true}
-	found := r.object(e.value, what, append(r.inputOptions(what, &p.InputOptions),
+	p := &PipeInput{InputOptions: defaultOptions(), LineOptions: defaultLineOptions(), Create: true}
+	found := r.object(e.value, what, append(append(r.inputOptions(what, &p.InputOptions), r.lineOptions(what, &p.LineOptions)...),
 		known{"path", func(e entry) { p.Path = r.text(e.value, what+".path") }},
 		known{"create", func(e entry) { p.Create = r.boolean(e.value, what+".create") }},
 	)...)
@@ -114,8 +115,8 @@ func (r *yamlReader) pipeInput(e entry) *PipeInput {
 
 func (r *yamlReader) execInput(e entry) *ExecInput {
 	const what = "collect.exec"
-	x := &ExecInput{InputOptions: defaultOptions(), Stderr: ExecStderrLines, RestartMax: restartMaxDefault}
-	found := r.object(e.value, what, append(r.inputOptions(what, &x.InputOptions),
+	x := &ExecInput{InputOptions: defaultOptions(), LineOptions: defaultLineOptions(), Stderr: ExecStderrLines, RestartMax: restartMaxDefault}
+	found := r.object(e.value, what, append(append(r.inputOptions(what, &x.InputOptions), r.lineOptions(what, &x.LineOptions)...),
 		known{"command", func(e entry) { x.Command = r.texts(e.value, what+".command") }},
 		known{"directory", func(e entry) { x.Directory = r.text(e.value, what+".directory") }},
 		known{"environment", func(e entry) { x.Environment = r.labels(e.value, what+".environment") }},

@@ -104,44 +104,55 @@ func isYear(b []byte) bool {
 // in finds the instant. A year that was not written is the one that puts it nearest to ref, a local time that comes twice, when clocks
 // are set back, the one of both that is nearer to ref, and one that never comes, when they are set forward, is read with the offset before.
 func (d date) in(ref time.Time, loc *time.Location) (at time.Time, ok bool) {
-	years := []int{d.year}
-	if d.year == 0 {
-		years = []int{syslogYearUnknown}
-		if !ref.IsZero() {
-			y := ref.In(loc).Year()
-			years = []int{y, y - 1, y + 1}
-		}
+	years, n := [3]int{d.year}, 1
+	switch {
+	case d.year != 0:
+	case ref.IsZero():
+		years[0] = syslogYearUnknown
+	default:
+		y := ref.In(loc).Year()
+		years, n = [3]int{y, y - 1, y + 1}, 3
 	}
-	for _, y := range years {
+	for _, y := range years[:n] {
 		if int64(d.day) > daysIn(int64(y), int64(d.month)) || d.day < 1 {
 			continue
 		}
-		for _, t := range d.instants(y, loc) {
+		first, second := d.instants(y, loc)
+		for _, t := range [2]time.Time{first, second} {
 			if !ok || t.Sub(ref).Abs() < at.Sub(ref).Abs() {
 				at, ok = t, true
 			}
+		}
+		if n > 1 && at.Sub(ref).Abs() < nearEnough {
+			break
 		}
 	}
 	return at, ok
 }
 
-// instants are the one or two moments at which clocks in loc show the time.
-func (d date) instants(year int, loc *time.Location) (out []time.Time) {
+// nearEnough is how near a time must be for no other year to be nearer.
+const nearEnough = 180 * 24 * time.Hour
+
+// instants are the one or two moments at which clocks in loc show the time; the same twice when there is one.
+func (d date) instants(year int, loc *time.Location) (first, second time.Time) {
 	utc := time.Date(year, d.month, d.day, d.hour, d.minute, d.sec, d.nsec, time.UTC)
+	if loc == time.UTC {
+		return utc, utc
+	}
 	_, before := utc.Add(-24 * time.Hour).In(loc).Zone()
 	_, after := utc.Add(24 * time.Hour).In(loc).Zone()
-	with := func(offset int) time.Time { return utc.Add(-time.Duration(offset) * time.Second).In(loc) }
-	first := with(before)
-	if _, offset := first.Zone(); offset == before {
-		out = append(out, first)
+	first = utc.Add(-time.Duration(before) * time.Second).In(loc)
+	if after == before {
+		return first, first
 	}
-	if second := with(after); after != before {
-		if _, offset := second.Zone(); offset == after {
-			out = append(out, second)
-		}
+	second = utc.Add(-time.Duration(after) * time.Second).In(loc)
+	_, have := first.Zone()
+	_, later := second.Zone()
+	switch {
+	case have == before && later == after:
+		return first, second
+	case later == after:
+		return second, second
 	}
-	if len(out) == 0 {
-		out = append(out, first)
-	}
-	return out
+	return first, first
 }

@@ -66,6 +66,10 @@ func (m *Memory) release(b *Batch) {
 	b.Data, b.Marks = nil, nil
 }
 
+// Spill gives the memory of a batch back that is in the journal and not sent yet: its bytes are read from there when it is its turn. It is
+// called within Written.
+func (m *Memory) Spill(b *Batch) { m.release(b) }
+
 func (m *Memory) forData(size int) []byte {
 	if size < keptBytesMin {
 		return nil

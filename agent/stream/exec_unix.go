@@ -296,7 +296,7 @@ func (x *Exec) readStderr(o *Output, to Taker) error {
 		return x.cfg.Stderr.Copy(o, to)
 	}
 	lines := Lines{LineBytesMax: logLineBytesMax, PartialAfter: restAfter}
-	return lines.Copy(o, logger(func(line string) {
+	return lines.Copy(o, Each(func(line string) {
 		if x.cfg.LogFunc != nil {
 			x.cfg.LogFunc(line)
 		}
@@ -306,11 +306,11 @@ func (x *Exec) readStderr(o *Output, to Taker) error {
 // logLineBytesMax cuts lines of standard error that are logged.
 const logLineBytesMax = 4 << 10
 
-// logger is a taker that logs.
-type logger func(line string)
+// Each is a taker of lines one by one.
+type Each func(line string)
 
 // Take implements Taker.
-func (l logger) Take(o *Offer) error {
+func (l Each) Take(o *Offer) error {
 	for i := range o.Chunk.Lines {
 		l(string(o.Chunk.Value(&o.Chunk.Lines[i])))
 	}
@@ -318,4 +318,4 @@ func (l logger) Take(o *Offer) error {
 }
 
 // Drop implements Taker.
-func (l logger) Drop(string, int64, int64) {}
+func (l Each) Drop(string, int64, int64) {}

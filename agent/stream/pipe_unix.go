@@ -42,7 +42,9 @@ type Pipe struct {
 
 // NewPipe makes a feed of a named pipe.
 func NewPipe(log *slog.Logger, cfg PipeConfig) *Pipe {
-	return &Pipe{log: log.With("pipe", cfg.Path), cfg: cfg, waiting: Waiting{err: errors.New("the named pipe is not open yet")}}
+	p := &Pipe{log: log.With("pipe", cfg.Path), cfg: cfg}
+	p.waiting.Begin(errors.New("the named pipe is not open yet"))
+	return p
 }
 
 // Stats implements Feed.
@@ -83,12 +85,12 @@ func (p *Pipe) follow(ctx context.Context, to Taker) error {
 }
 
 func (p *Pipe) read(ctx, named context.Context, file *os.File, to Taker) error {
-	r, err := newPolled(named, file, true)
+	r, err := newPolled(named, file)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	context.AfterFunc(ctx, func() { r.giveUp() })
+	r.hurry(ctx)
 	return p.cfg.Lines.Copy(r, to)
 }
 
@@ -155,8 +157,9 @@ func (s *Stdin) Stats() Stats { return Stats{} }
 
 // Run implements Feed.
 func (s *Stdin) Run(ctx context.Context, to Taker) {
-	r, err := newPolled(ctx, s.cfg.File, false)
+	r, err := newPolled(ctx, s.cfg.File)
 	if err == nil {
+		r.hurry(ctx)
 		err = s.cfg.Lines.Copy(r, to)
 		_ = r.Close() // it holds nothing
 	}

@@ -19,15 +19,14 @@ import (
 type polled struct {
 	file     *os.File
 	stop     [2]*os.File // readable when reading is to stop
-	drain    atomic.Bool // when reading is to stop, what is there is read first
+	hasty    atomic.Bool // when reading is to stop, what is there is left
 	deadline time.Time
 	over     func() bool // stops the watching of the context
 }
 
-// newPolled reads from file until ctx ends; with drain until nothing is there then.
-func newPolled(ctx context.Context, file *os.File, drain bool) (*polled, error) {
+// newPolled reads from file until ctx ends, and then what is there.
+func newPolled(ctx context.Context, file *os.File) (*polled, error) {
 	p := &polled{file: file}
-	p.drain.Store(drain)
 	var err error
 	if p.stop[0], p.stop[1], err = os.Pipe(); err != nil {
 		return nil, fmt.Errorf("make a pipe: %w", err)
@@ -52,7 +51,7 @@ func (p *polled) Read(b []byte) (int, error) {
 			continue
 		case err != nil:
 			return 0, fmt.Errorf("wait for input: %w", err)
-		case fds[1].Revents != 0 && !(p.drain.Load() && fds[0].Revents&unix.POLLIN != 0):
+		case fds[1].Revents != 0 && (p.hasty.Load() || fds[0].Revents&unix.POLLIN == 0):
 			return 0, io.EOF
 		case n == 0:
 			return 0, os.ErrDeadlineExceeded
@@ -61,8 +60,13 @@ func (p *polled) Read(b []byte) (int, error) {
 	}
 }
 
-// giveUp leaves what is there when reading is to stop.
-func (p *polled) giveUp() { p.drain.Store(false) }
+// stopGrace is how long is still read of what is written without end when an input stops.
+const stopGrace = 250 * time.Millisecond
+
+// hurry has reading stop a moment after ctx ends, whatever is there.
+func (p *polled) hurry(ctx context.Context) {
+	context.AfterFunc(ctx, func() { time.AfterFunc(stopGrace, func() { p.hasty.Store(true) }) })
+}
 
 // wait is the time to the deadline in ms; -1 is without end.
 func (p *polled) wait() int {

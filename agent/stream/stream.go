@@ -71,7 +71,13 @@ type Lines struct {
 	LineBytesMax int
 	// PartialAfter is how long an unterminated line waits for its end before it is sent as it is.
 	PartialAfter time.Duration
-	Origin       *Origin
+	// Encoding is what the bytes are; lines are UTF-8 whatever it is.
+	Encoding tail.Encoding
+	// Form makes records of lines; nil means that each line is one. It belongs to one Copy at a time. RecordAfter is how long a record that
+	// may go on waits for that.
+	Form        tail.Form
+	RecordAfter time.Duration
+	Origin      *Origin
 }
 
 // Reader is what lines are read from. A read that is behind its deadline fails with os.ErrDeadlineExceeded.
@@ -82,34 +88,61 @@ type Reader interface {
 
 // Copy hands over the lines of r until it ends. It returns nil at the end of r.
 func (l *Lines) Copy(r Reader, to Taker) error {
-	s := tail.NewStream(l.LineBytesMax)
+	s := tail.NewRecords(tail.NewLines(l.LineBytesMax, l.Encoding), l.Form, l.holdBytesMax())
 	for {
-		deadline := time.Time{}
-		if s.Partial() {
-			deadline = time.Now().Add(l.PartialAfter)
-		}
+		deadline, extent := l.deadline(s)
 		if err := r.SetReadDeadline(deadline); err != nil {
 			return err
 		}
 		n, err := s.Read(r)
-		late := errors.Is(err, os.ErrDeadlineExceeded)
-		if takeErr := l.hand(s, to, err != nil && (n == 0 || !late)); takeErr != nil {
-			return takeErr
-		}
 		switch {
-		case err == nil, late:
-		case errors.Is(err, io.EOF):
-			return nil
-		default:
+		case n > 0 || err == nil: // it is not quiet
+			extent = tail.Whole
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			extent = tail.All
+		}
+		if err := l.hand(s, to, extent); err != nil {
 			return err
 		}
+		if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			continue
+		}
+		if extent != tail.All {
+			if err := l.hand(s, to, tail.All); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
 	}
 }
 
-// hand hands over what is whole; with final all that is there.
-func (l *Lines) hand(s *tail.Stream, to Taker, final bool) error {
+// holdBytesMax bounds what is held back because a record may go on.
+func (l *Lines) holdBytesMax() int {
+	limit := l.LineBytesMax
+	if limit == 0 {
+		limit = tail.LineBytesMaxDefault
+	}
+	return 2*limit + tail.StreamBytes
+}
+
+// deadline is when what is held back is taken though nothing came, and how much of it.
+func (l *Lines) deadline(s *tail.Stream) (time.Time, tail.Extent) {
+	switch {
+	case s.Open():
+		return time.Now().Add(l.RecordAfter), tail.Ripe
+	case s.Partial():
+		return time.Now().Add(l.PartialAfter), tail.All
+	}
+	return time.Time{}, tail.Whole
+}
+
+// hand hands over what the extent says.
+func (l *Lines) hand(s *tail.Stream, to Taker, extent tail.Extent) error {
 	o := Offer{Origin: l.Origin, More: s.Full()}
-	for s.Next(&o.Chunk, final) {
+	for s.Next(&o.Chunk, extent) {
 		if err := to.Take(&o); err != nil {
 			return err
 		}

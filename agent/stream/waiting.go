@@ -27,6 +27,13 @@ func (w *Waiting) Set(log *slog.Logger, do string, err error) {
 	w.err, w.said = err, err != nil
 }
 
+// Begin notes what is waited for at first, which is not said.
+func (w *Waiting) Begin(err error) {
+	w.mu.Lock()
+	w.err = err
+	w.mu.Unlock()
+}
+
 // Get returns what is waited for; nil when for nothing.
 func (w *Waiting) Get() error {
 	w.mu.Lock()

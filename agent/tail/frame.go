@@ -26,12 +26,13 @@ type Skipped struct {
 	Mark    int64 // byte-order mark
 	TooLong int64 // rest of lines beyond the limit
 	Late    int64 // terminator that came after its line was sent without one
+	Frame   int64 // what stands around a message that is counted in bytes
 	Cuts    int64 // number of lines cut (not bytes)
 	Splits  int64 // number of records that a limit ended (not bytes)
 }
 
 // Bytes is the sum of the skipped bytes.
-func (s Skipped) Bytes() int64 { return s.NULs + s.Mark + s.TooLong + s.Late }
+func (s Skipped) Bytes() int64 { return s.NULs + s.Mark + s.TooLong + s.Late + s.Frame }
 
 // framer finds lines. It decides only: bytes in, places out.
 type framer struct {

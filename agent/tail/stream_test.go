@@ -11,6 +11,13 @@ import (
 	"testing/iotest"
 )
 
+func extentOf(final bool) Extent {
+	if final {
+		return All
+	}
+	return Whole
+}
+
 // drain reads a stream to its end.
 func drain(t *testing.T, s *Stream, r io.Reader) (lines []string, most int, skipped Skipped) {
 	t.Helper()
@@ -19,7 +26,7 @@ func drain(t *testing.T, s *Stream, r io.Reader) (lines []string, most int, skip
 	for {
 		n, err := s.Read(r)
 		total += int64(n)
-		for s.Next(&c, err != nil) {
+		for s.Next(&c, extentOf(err != nil)) {
 			if c.From != at {
 				t.Fatalf("a chunk from %d, after one to %d", c.From, at)
 			}
@@ -65,7 +72,7 @@ func TestStreamFindsLinesHoweverTheyCome(t *testing.T) {
 		"at once": strings.NewReader(text.String()), "by bytes": iotest.OneByteReader(strings.NewReader(text.String())),
 		"by halves": iotest.HalfReader(strings.NewReader(text.String())), "end with data": iotest.DataErrReader(strings.NewReader(text.String())),
 	} {
-		lines, _, _ := drain(t, NewStream(1000), r)
+		lines, _, _ := drain(t, NewStream(NewLines(1000, UTF8)), r)
 		if !slices.Equal(lines, want) {
 			t.Errorf("%s: %d lines, want %d", name, len(lines), len(want))
 		}
@@ -75,7 +82,7 @@ func TestStreamFindsLinesHoweverTheyCome(t *testing.T) {
 func TestStreamCutsHugeLinesInBoundedMemory(t *testing.T) {
 	huge := bytes.Repeat([]byte("y"), 8<<20)
 	text := append(append([]byte("before\n"), huge...), "\nafter\n"...)
-	lines, most, skipped := drain(t, NewStream(1000), bytes.NewReader(text))
+	lines, most, skipped := drain(t, NewStream(NewLines(1000, UTF8)), bytes.NewReader(text))
 	if want := []string{"before", strings.Repeat("y", 1000), "after"}; !slices.Equal(lines, want) {
 		t.Errorf("%d lines", len(lines))
 	}
@@ -84,13 +91,13 @@ func TestStreamCutsHugeLinesInBoundedMemory(t *testing.T) {
 	}
 	// A line within the limit may be longer than a read.
 	long := strings.Repeat("z", 3*StreamBytes)
-	if lines, _, _ = drain(t, NewStream(4*StreamBytes), strings.NewReader(long+"\nx")); len(lines) != 2 || lines[0] != long {
+	if lines, _, _ = drain(t, NewStream(NewLines(4*StreamBytes, UTF8)), strings.NewReader(long+"\nx")); len(lines) != 2 || lines[0] != long {
 		t.Errorf("%d lines", len(lines))
 	}
 }
 
 func TestStreamGivesMemoryBack(t *testing.T) {
-	s := NewStream(0)
+	s := NewStream(NewLines(0, UTF8))
 	big := strings.Repeat(strings.Repeat("x", 99)+"\n", 10_000)
 	drain(t, s, strings.NewReader(big))
 	if len(s.buf) != StreamBytes {

@@ -49,7 +49,9 @@ var mayImport = map[string][]string{
 	"agent/producer":             {"internal/record"},
 	"agent/producer/brokermodel": {"internal/record"},
 	"agent/stream":               {"agent/tail"},
-	"agent":                      {"agent/stream", "agent/assemble", "agent/tail", "agent/journal", "agent/producer", "pipelines", "internal/connect", "internal/record", "internal/dirlock"},
+	"agent/syslog":               {"agent/stream", "agent/tail"},
+	"agent/journald":             {"agent/stream", "agent/tail"},
+	"agent":                      {"agent/stream", "agent/syslog", "agent/journald", "agent/assemble", "agent/tail", "agent/journal", "agent/producer", "pipelines", "internal/connect", "internal/record", "internal/dirlock"},
 
 	"sinks":            {"pipelines", "internal/connect", "internal/record"},
 	"sinks/clickhouse": {"sinks", "pipelines", "internal/connect"},
