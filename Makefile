@@ -42,6 +42,11 @@ NODES          ?= 3
 WITHIN         ?= 8s
 FAULTS_TIMEOUT ?= 3h
 
+# Faults between topic and table of `make test-sink-chaos`, some 5 s each, on each
+# kind of brokers.
+SINK_ROUNDS ?= 150
+SINK_BROKERS ?= kafka,sluice
+
 # A module of its own: what the tests' Go clients need is not the product's.
 GO_CLIENTS := internal/compat/goclients
 
@@ -49,7 +54,7 @@ GO_CLIENTS := internal/compat/goclients
 SKIPPED_PARTS := $(CURDIR)/build/skipped-parts
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo cluster test test-unit test-kgo test-kill test-faults test-files compatibility race lint cross parts fuzz-short bench bench-broker bench-cluster clean
+.PHONY: help build demo cluster test test-unit test-kgo test-kill test-faults test-files test-sink-chaos compatibility race lint cross parts fuzz-short bench bench-broker bench-cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -90,6 +95,9 @@ test-faults: ## ROUNDS (200) faults drawn by SEED on NODES (3) brokers and three
 
 test-files: ## workers of the file sinks killed and frozen at every step, on local directories and a real HDFS (some 5 minutes)
 	$(GO) test -count=1 -vet=off -p 1 -timeout $(TEST_TIMEOUT) ./sinks/directory ./sinks/hdfs -args -every-step
+
+test-sink-chaos: ## SINK_ROUNDS (150) faults drawn by SEED between brokers (Kafka, and three of these) and a ClickHouse table, compared record by record
+	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestSinkChaos$$' -v ./sinks/clickhouse -args -storm.rounds $(SINK_ROUNDS) -storm.seed $(SEED) -storm.on $(SINK_BROKERS)
 
 compatibility: ## write docs/compatibility.md from a run against the broker and one against Kafka
 	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) ./internal/compat -args -update

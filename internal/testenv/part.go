@@ -30,7 +30,7 @@ type Part struct {
 
 // Parts lists all that tests may ask for.
 func Parts() []Part {
-	return []Part{kafkaPart, zooKeeperPart, hdfsPart, clickHousePart, kcatPart, prometheusPart,
+	return []Part{kafkaPart, zooKeeperPart, hdfsPart, clickHousePart, oldClickHousePart, kcatPart, prometheusPart,
 		librdkafkaPart, kafkaPythonPart, aiokafkaPart, kafkajsPart, goClientsPart}
 }
 

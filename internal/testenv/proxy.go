@@ -15,6 +15,7 @@ type Proxy struct {
 	mu    sync.Mutex // guards what follows
 	cut   bool
 	stall chan struct{} // closed when data flows
+	mute  chan struct{} // closed when answers flow
 	conns map[net.Conn]bool
 }
 
@@ -25,8 +26,9 @@ func StartProxy(t testing.TB, server string) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{listener: l, server: server, stall: make(chan struct{}), conns: map[net.Conn]bool{}}
+	p := &Proxy{listener: l, server: server, stall: make(chan struct{}), mute: make(chan struct{}), conns: map[net.Conn]bool{}}
 	close(p.stall)
+	close(p.mute)
 	var accepting sync.WaitGroup
 	accepting.Go(p.accept)
 	t.Cleanup(func() {
@@ -56,14 +58,14 @@ func (p *Proxy) accept() {
 			}
 		} else {
 			p.conns[a], p.conns[b] = true, true
-			go p.copy(a, b)
-			go p.copy(b, a)
+			go p.copy(a, b, true)
+			go p.copy(b, a, false)
 		}
 		p.mu.Unlock()
 	}
 }
 
-func (p *Proxy) copy(to, from net.Conn) {
+func (p *Proxy) copy(to, from net.Conn, answers bool) {
 	defer to.Close()
 	defer from.Close()
 	buf := make([]byte, 64<<10)
@@ -73,9 +75,12 @@ func (p *Proxy) copy(to, from net.Conn) {
 			return
 		}
 		p.mu.Lock()
-		flows := p.stall
+		flows, heard := p.stall, p.mute
 		p.mu.Unlock()
 		<-flows
+		if answers {
+			<-heard
+		}
 		if _, err := to.Write(buf[:n]); err != nil {
 			return
 		}
@@ -100,14 +105,23 @@ func (p *Proxy) Stall() {
 	p.stall = make(chan struct{})
 }
 
+// Mute stops what comes from the server; what is sent to it goes through.
+func (p *Proxy) Mute() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mute = make(chan struct{})
+}
+
 // Flow lets connections and data through again.
 func (p *Proxy) Flow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = false
-	select {
-	case <-p.stall:
-	default:
-		close(p.stall)
+	for _, held := range []chan struct{}{p.stall, p.mute} {
+		select {
+		case <-held:
+		default:
+			close(held)
+		}
 	}
 }

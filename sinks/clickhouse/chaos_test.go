@@ -56,7 +56,7 @@ func TestWorkerProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	w, err := sinks.NewWorker(log, nil, pipes[0], spec, sink, sinks.Config{
-		Brokers: []string{os.Getenv(envBroker)}, InstanceID: os.Getenv(envInstance), SessionTimeout: 6 * time.Second,
+		Brokers: strings.Split(os.Getenv(envBroker), ","), InstanceID: os.Getenv(envInstance), SessionTimeout: 6 * time.Second, BackoffMax: time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -45,12 +45,24 @@ func newNativeDialer(spec *pipelines.ClickHouse, password string) (dialer, error
 		o := options
 		o.Address = addr
 		client, err := ch.Dial(ctx, o)
+		if err == nil && client.ServerInfo().Revision < revisionInfo {
+			_ = client.Close()
+			o.ProtocolVersion = revisionOld
+			client, err = ch.Dial(ctx, o)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("connect to %s: %w", addr, explainConnect(err, spec.Username))
 		}
 		return &native{client}, nil
 	}, nil
 }
+
+// The client leaves out what servers of before revisionInfo, of 2019, expect with each query from clients of their own age. From one of revisionOld they expect
+// nothing that it does not send. Neither side knows settings as text then, so such a server gets none: it knows a repeated block by its content.
+const (
+	revisionInfo = 54420
+	revisionOld  = 54031
+)
 
 func (c *native) usable() bool { return !c.client.IsClosed() }
 func (c *native) close()       { _ = c.client.Close() }
