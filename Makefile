@@ -91,7 +91,7 @@ test-kill: ## KILLS (50) SIGKILLs in a row under load: nothing acknowledged may 
 	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) -run TestKilledUnderLoad -v ./internal/compat -args -kills $(KILLS)
 
 test-faults: ## ROUNDS (200) faults drawn by SEED on NODES (3) brokers and three ZooKeepers under load (root, for network namespaces)
-	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestFaults$$' -v ./internal/faults -args -rounds $(ROUNDS) -seed $(SEED) -nodes $(NODES) -within $(WITHIN) -ensemble 3 -keep $(CURDIR)/build/faults
+	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestFaults$$' -v ./internal/faults -args -rounds $(ROUNDS) -seed $(SEED) -nodes $(NODES) -within $(WITHIN) -ensemble 3 -clock -keep $(CURDIR)/build/faults
 
 test-files: ## workers of the file sinks killed and frozen at every step, on local directories and a real HDFS (some 5 minutes)
 	$(GO) test -count=1 -vet=off -p 1 -timeout $(TEST_TIMEOUT) ./sinks/directory ./sinks/hdfs -args -every-step

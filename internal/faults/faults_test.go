@@ -35,6 +35,7 @@ var (
 	// demands. Beside other tests on a few cores ZooKeeper itself may take longer.
 	within = flag.Duration("within", 30*time.Second, "how long after a fault, or after its end where it leaves too few brokers, each partition takes records again at the latest")
 	keep   = flag.String("keep", "", "copy the brokers' logs and data to this directory after a failure")
+	clock  = flag.Bool("clock", false, "have faults of the wall clock too, for which a build of the broker is made that takes minutes")
 	kafka  = flag.Bool("kafka", false, "break three nodes of Apache Kafka instead, to prove the harness")
 )
 
@@ -109,6 +110,9 @@ func (w *world) possible() []kind {
 	}
 	if w.cluster.Name == "sluice" {
 		have |= ours
+		if *clock {
+			have |= wallClock
+		}
 	}
 	return slices.DeleteFunc(kinds(), func(k kind) bool {
 		return k.needs&^have != 0 || !strings.Contains(k.name, *only)

@@ -35,6 +35,7 @@ const (
 	zooKeeper                   // a cluster that stands on one
 	spare                       // more nodes than replicas
 	ours                        // Apache Kafka ends on a full disk, and counts on no loss of what was not synced
+	wallClock                   // nodes whose wall clock can be moved
 )
 
 func kinds() []kind {
@@ -53,6 +54,8 @@ func kinds() []kind {
 		{name: "torn tail", run: tornTail},
 		{name: "partition moved, a node killed meanwhile", run: moveAndKill, needs: spare},
 		{name: "monotonic clock ahead after a kill", run: clockAhead, needs: namespaces},
+		{name: "wall clock of a leader ahead and back", run: moveWallClock(testenv.WallClockAhead, testenv.WallClockBack), needs: wallClock},
+		{name: "wall clock of a leader back and ahead", run: moveWallClock(testenv.WallClockBack, testenv.WallClockAhead), needs: wallClock},
 
 		{name: "leader cut from its followers", run: cutFromFollowers(both), outage: true, needs: namespaces},
 		{name: "leader's words to its followers cut", run: cutFromFollowers(to), outage: true, needs: namespaces},
@@ -123,8 +126,7 @@ func killControllerAndLeader(w *world) {
 }
 
 // clockAhead starts a node again with its monotonic clock hours ahead of what it
-// was, as no reboot sets it. The wall clock cannot be moved for one node: what
-// is kept over a restart by that is tested where a clock is an argument.
+// was, as no reboot sets it.
 func clockAhead(w *world) {
 	n := w.leader()
 	w.say("kill node %d, its clock goes ahead", n.ID)
@@ -132,6 +134,22 @@ func clockAhead(w *world) {
 	n.Host.AheadBy(w.between(time.Hour, 24*time.Hour))
 	w.hold(w.between(0, sessionTimeout))
 	w.restart()
+}
+
+// moveWallClock sets a leader's time, and sets it right again while the process runs
+// or, as often, by a kill: the next one has the machine's time.
+func moveWallClock(first, then syscall.Signal) func(w *world) {
+	return func(w *world) {
+		n := w.leader()
+		w.say("the wall clock of node %d moves by %s", n.ID, testenv.WallStep)
+		w.signal(n.Process(), first)
+		w.hold(w.between(sessionTimeout/2, 2*sessionTimeout))
+		if w.rng.IntN(2) == 0 {
+			w.kill(n)
+			return
+		}
+		w.signal(n.Process(), then)
+	}
 }
 
 func killAll(w *world) {

@@ -69,7 +69,7 @@ func newSluice(t *testing.T, seed uint64, ensemble int) *world {
 	for _, s := range servers {
 		connect += "," + s.Addr
 	}
-	cfg := testenv.ClusterConfig{Nodes: *nodes, Network: net, Properties: map[string]string{
+	cfg := testenv.ClusterConfig{Nodes: *nodes, Network: net, WallClock: *clock, Properties: map[string]string{
 		"zookeeper.session.timeout.ms": fmt.Sprint(sessionTimeout.Milliseconds()),
 		"replica.lag.time.max.ms":      fmt.Sprint(sessionTimeout.Milliseconds()),
 		"auto.create.topics.enable":    "false",
