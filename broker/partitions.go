@@ -102,7 +102,7 @@ func (b *Broker) openMissing(wanted []assignment) {
 	var mu sync.Mutex // guards opened
 	var opened []*replica.Partition
 	var g errgroup.Group
-	g.SetLimit(b.recoveryThreads())
+	g.SetLimit(b.openingThreads(wanted))
 	for _, a := range wanted {
 		if b.partitions.GetByID(a.topic.ID, a.index) != nil {
 			continue
@@ -140,6 +140,19 @@ func (b *Broker) openMissing(wanted []assignment) {
 			b.failPartition(p, d)
 		}
 	}
+}
+
+// makingThreads is how many logs are made at a time. Each waits for its file that says
+// whose log it is to be durable, and the disk syncs as much for many as for one.
+const makingThreads = 128
+
+// openingThreads is how many logs are opened at a time: as many as is said, and more
+// where there is nothing to read.
+func (b *Broker) openingThreads(wanted []assignment) int {
+	if slices.ContainsFunc(wanted, func(a assignment) bool { return !a.new }) {
+		return b.recoveryThreads()
+	}
+	return max(b.recoveryThreads(), makingThreads)
 }
 
 // serve makes this broker the leader, or not, of partitions as the image says.

@@ -3,7 +3,9 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -79,4 +81,23 @@ func (n *node) setImage(im *cluster.Image) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.image = im
+}
+
+// The rule of rolling upgrades names the versions that brokers speak to each other. Who
+// changes one changes the rule: brokers of the release before speak the other one.
+func TestVersionsBetweenBrokersAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[int16]string{4: "LeaderAndIsr", 5: "StopReplica", 6: "UpdateMetadata", 7: "ControlledShutdown", 56: "AlterPartition", 58: "Envelope"}
+	said := strings.Join(strings.Fields(string(text)), " ")
+	for _, rt := range clusterRoutes() {
+		if !rt.internal {
+			continue
+		}
+		if want := fmt.Sprintf("%s %d", names[rt.key], rt.max); rt.min != rt.max || names[rt.key] == "" || !strings.Contains(said, want) {
+			t.Errorf("docs/operations.md does not name %q (versions %d to %d of request %d)", want, rt.min, rt.max, rt.key)
+		}
+	}
 }

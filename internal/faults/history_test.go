@@ -65,8 +65,9 @@ type partitionHistory struct {
 
 // groupHistory is what the members of the consumer group know of a partition.
 type groupHistory struct {
-	next      int64 // one above the highest offset that a member got
-	committed int64 // the highest acknowledged commit
+	next      int64     // one above the highest offset that a member got
+	committed int64     // the newest acknowledged commit, as far as the order of two is known
+	takenBack time.Time // when a lower one than the one before was acknowledged last
 }
 
 func newHistory(topic string, partitions int) *history {

@@ -274,6 +274,7 @@ func (m *member) got(fetches kgo.Fetches) {
 func (m *member) commit(c *kgo.Client) {
 	ctx, cancel := context.WithTimeout(m.w.ctx, 2*requestTimeout)
 	defer cancel()
+	asked := time.Now()
 	c.CommitOffsetsSync(ctx, c.UncommittedOffsets(), func(_ *kgo.Client, req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
 		if err != nil {
 			return
@@ -287,7 +288,7 @@ func (m *member) commit(c *kgo.Client) {
 		for _, topic := range resp.Topics {
 			for _, p := range topic.Partitions {
 				if p.ErrorCode == 0 {
-					m.w.commits(int(p.Partition), offsets[p.Partition])
+					m.w.commits(int(p.Partition), offsets[p.Partition], asked)
 				}
 			}
 		}
@@ -300,11 +301,20 @@ func (h *history) committed(partition int) int64 {
 	return h.partitions[partition].group.committed
 }
 
-func (h *history) commits(partition int, offset int64) {
+// commits notes a commit that was asked for at a time and is acknowledged now. A lower
+// one takes a higher one back: a member that had to join anew, and has not yet learned
+// which of its partitions another one got meanwhile, commits what it had got of them,
+// under the new generation. Where the order of two is not known the lower one counts.
+func (h *history) commits(partition int, offset int64, asked time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g := &h.partitions[partition].group
-	g.committed = max(g.committed, offset)
+	switch {
+	case offset < g.committed:
+		g.committed, g.takenBack = offset, time.Now()
+	case asked.After(g.takenBack):
+		g.committed = offset
+	}
 }
 
 func (h *history) groupReached(partition int) int64 {
