@@ -42,11 +42,10 @@ func (b *Broker) controllerAway() error {
 			return err
 		}
 	}
-	id := b.member.ControllerID()
-	if _, live := b.metadata.Image().Broker(id); id < 0 || !live {
-		return errors.New("none is elected yet")
+	if id := b.member.ControllerID(); id >= 0 && id != b.cfg.NodeID {
+		return fmt.Errorf("broker %d is, and cannot be reached", id)
 	}
-	return fmt.Errorf("broker %d is, and cannot be reached", id)
+	return errors.New("none is in office yet")
 }
 
 // awaitSettled returns when this broker may come to be in sync, and let others in,
@@ -201,17 +200,19 @@ func (b *Broker) handOver(ctx context.Context) {
 		default:
 		}
 	})
+	told := false
 	for tries := max(b.cfg.ControlledShutdownRetries, 0); ; {
 		remaining, err := b.askToStop(ctx)
 		if err == nil && len(remaining) == 0 {
 			b.log.Info("what this broker led is led by others", "took", time.Since(begun).Round(time.Millisecond))
 			return
 		}
-		if err != nil {
-			b.log.Warn("the controller has not moved what this broker leads", "error", err)
-		} else {
+		if err != nil && !told {
+			b.log.Warn("the controller has not moved what this broker leads, asking again", "error", err)
+		} else if err == nil {
 			b.log.Warn("no other replica is in sync for some of what this broker leads", "partitions", len(remaining), "first", remaining[0])
 		}
+		told = err != nil
 		if tries == 0 || err == nil && !b.othersLive() {
 			return
 		}
