@@ -28,7 +28,7 @@ const latencyMax = 10 * time.Minute
 // A new topic is asked for this often, and this long, until it is served.
 const (
 	leaderPoll    = 20 * time.Millisecond
-	leaderWaitMax = 10 * time.Second
+	leaderWaitMax = 30 * time.Second
 )
 
 // Stats is what a run has seen so far, or in all when it is returned at the end.
