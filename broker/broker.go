@@ -52,6 +52,7 @@ type Broker struct {
 	fetchers     *fetchers
 	isr          *isrKeeper
 	throttles    *throttles
+	mover        *mover
 	files        *commitlog.FileCache
 
 	// located has the directories of the partitions' logs. It and recovered
@@ -216,6 +217,7 @@ func (b *Broker) startSteps() {
 	go func() {
 		defer close(b.stepsDone)
 		defer b.cleaner.start(ctx)()
+		defer b.mover.start(ctx)()
 		defer b.keepISR(ctx)()
 		runSteps(ctx, b.steps())
 	}()

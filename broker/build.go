@@ -89,7 +89,7 @@ func (b *Broker) buildMembership() {
 
 // buildReplication makes what copies between brokers, where there are several.
 func (b *Broker) buildReplication() {
-	b.throttles = newThrottles()
+	b.throttles, b.mover = newThrottles(), newMover(b)
 	if !b.clustered() {
 		return
 	}
@@ -108,7 +108,7 @@ func (b *Broker) buildAPI() {
 		Image: b.metadata.Image, Controller: b.controller, ProducerIDs: b.member.AllocateProducerIDs,
 		Partitions: &b.partitions, Groups: b.groups,
 		Properties: b.cfg.Properties(), Now: b.cfg.Now,
-		LogDirs: b.logDirs, Offline: b.isOffline,
+		LogDirs: b.logDirs, FutureLogs: b.mover.list, MoveLog: b.mover.request, Offline: b.isOffline,
 	}
 	if b.clustered() {
 		deps.ControllerID, deps.Forward, deps.LeaderThrottle = b.member.ControllerID, b.peers.Forward, b.throttles.leader

@@ -42,6 +42,16 @@ func (c *checkpoints) forget(tp commitlog.TopicPartition) {
 	}
 }
 
+// note sets what is stored of a log in one of the files.
+func (c *checkpoints) note(file string, tp commitlog.TopicPartition, offset int64) {
+	m := map[string]*offsets{commitlog.RecoveryPointFile: &c.recoveryPoint, commitlog.LogStartFile: &c.logStart,
+		commitlog.HighWatermarkFile: &c.highWatermarks, commitlog.CleanerFile: &c.cleaned}[file]
+	if *m == nil {
+		*m = offsets{}
+	}
+	(*m)[tp] = offset
+}
+
 func checkpointFiles() []string {
 	return []string{commitlog.RecoveryPointFile, commitlog.LogStartFile, commitlog.HighWatermarkFile, commitlog.CleanerFile}
 }
@@ -217,6 +227,26 @@ func (b *Broker) unstore(gone []commitlog.TopicPartition) {
 				b.write(d, file, rest)
 			}
 		}
+	}
+}
+
+// remember stores what a partition is to go on from that is opened again, in d. Under
+// the metadata's lock.
+func (b *Broker) remember(d *dataDir, p *replica.Partition, recoveryPoint int64) {
+	tp := name(p)
+	b.forgetStored(tp)
+	b.unstore([]commitlog.TopicPartition{tp})
+	b.storing.Lock()
+	defer b.storing.Unlock()
+	for file, offset := range map[string]int64{commitlog.RecoveryPointFile: recoveryPoint, commitlog.LogStartFile: p.Log().StartOffset(),
+		commitlog.HighWatermarkFile: p.HighWatermark()} {
+		d.stored.note(file, tp, offset)
+		now := maps.Clone(d.written[file])
+		if now == nil {
+			now = offsets{}
+		}
+		now[tp] = offset
+		b.write(d, file, now)
 	}
 }
 

@@ -167,6 +167,15 @@ func (b *Broker) place(a assignment) (*dataDir, error) {
 	return best, nil
 }
 
+// relocate notes that a partition's log is in another directory. Under the metadata's lock.
+func (b *Broker) relocate(tp commitlog.TopicPartition, to *dataDir) {
+	if d := b.located[tp]; d != nil {
+		d.partitions--
+	}
+	b.located[tp] = to
+	to.partitions++
+}
+
 // forgetPlace notes that a partition is gone. Under the metadata's lock.
 func (b *Broker) forgetPlace(tp commitlog.TopicPartition) {
 	b.forgetStored(tp)
@@ -174,6 +183,16 @@ func (b *Broker) forgetPlace(tp commitlog.TopicPartition) {
 		d.partitions--
 		delete(b.located, tp)
 	}
+}
+
+// dirAt is the data directory of a path.
+func (b *Broker) dirAt(path string) (*dataDir, error) {
+	for _, d := range b.dirs {
+		if d.path == path {
+			return d, d.err()
+		}
+	}
+	return nil, fmt.Errorf("%s is none of log.dirs", path)
 }
 
 // dirOf is the directory that a partition's log is in.

@@ -329,23 +329,10 @@ func TestDescribeLogDirs(t *testing.T) {
 		t.Errorf("%+v", resp)
 	}
 
-	// Where it is, it may stay; it is not moved.
+	// Where it is, it may stay.
 	home := filepath.Dir(n.partitions.Get("t", 0).Log().Dir())
-	for _, dir := range append(cfg.dataDirs(), "/nowhere") {
-		want := error(kerr.PolicyViolation)
-		switch dir {
-		case home:
-			want = nil
-		case "/nowhere":
-			want = kerr.LogDirNotFound
-		}
-		req := kadm.AlterReplicaLogDirsReq{}
-		req.Add(dir, kadm.TopicsSet{"t": {0: {}}})
-		done, err := n.admin(t).AlterAllReplicaLogDirs(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := done[1]["t"][0].Err; got != want {
+	for dir, want := range map[string]error{home: nil, "/nowhere": kerr.LogDirNotFound} {
+		if got := n.moveTo(t, "t", dir); got != want {
 			t.Errorf("to %s: %v, want %v", dir, got, want)
 		}
 	}

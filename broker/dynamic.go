@@ -35,20 +35,17 @@ func dynamicConfigs() []cluster.ConfigDef {
 	return append(out, dynamicOnlyConfigs()...)
 }
 
-// dynamicOnlyConfigs are the properties that no file has. The one without effect
-// is accepted for the tools that set it: there are no moves between data directories.
+// dynamicOnlyConfigs are the properties that no file has.
 func dynamicOnlyConfigs() []cluster.ConfigDef {
 	rate := func(name, doc string) cluster.ConfigDef {
 		return cluster.ConfigDef{Name: name, Type: cluster.ConfigLong, Doc: doc, Min: 0, Max: 1<<63 - 1, Effective: true}
 	}
-	moves := rate("replica.alter.log.dirs.io.max.bytes.per.second", "The most bytes a second that moves between data directories take.")
-	moves.Effective = false
 	return []cluster.ConfigDef{
 		rate(followerThrottleProperty, "The most bytes a second that throttled replicas fetch."),
 		rate(leaderThrottleProperty, "The most bytes a second that throttled replicas are served."),
 		{Name: cluster.CordonedConfig, Type: cluster.ConfigList, Values: []string{"*"}, Effective: true,
 			Doc: "With * no new replica is put on the broker, as one that is to go; those it has stay."},
-		moves,
+		rate(movesThrottleProperty, "The most bytes a second that moves between data directories take."),
 	}
 }
 
@@ -63,6 +60,7 @@ func (b *Broker) reconfigureNode(old, new *cluster.Image) bool {
 	live := b.resolveLive(own, all)
 	b.live.Store(live)
 	b.throttles.set(b.log, own, all)
+	b.mover.nudge() // its rate may be another
 	b.server.SetConnectionLimits(live.cfg.ConnectionsMax, live.cfg.ConnectionsPerIPMax)
 	return true
 }

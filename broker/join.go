@@ -95,6 +95,7 @@ func (b *Broker) openFound() (cut bool, err error) {
 // findLogs finds the partitions' directories. Their topics are not known yet
 // but by name and id.
 func (b *Broker) findLogs() (found []assignment, err error) {
+	b.settleMoves()
 	b.located = map[commitlog.TopicPartition]*dataDir{}
 	for i, d := range b.dirs {
 		if d.err() != nil {

@@ -335,6 +335,7 @@ func (b *Broker) removePartition(a assignment) {
 		b.fetchers.forget(p)
 	}
 	p.Fail(replica.ErrDeleted) // returns when no append is under way
+	b.mover.nudge()
 	if err := p.Log().Delete(); err != nil {
 		b.log.Error("cannot remove the log of a partition", "topic", a.topic.Name, "partition", a.index, "error", err)
 	}

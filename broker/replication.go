@@ -150,20 +150,24 @@ const reportDiskWait = 30 * time.Second
 
 func (b *Broker) ownRegistration() bool { return b.member != nil && b.member.Epoch() != 0 }
 
-// throttles bound the copying of replicas that are named for it.
-type throttles struct{ leader, follower *replica.Throttle }
+// throttles bound the copying of replicas that are named for it, and of logs from one
+// data directory to another.
+type throttles struct{ leader, follower, moves *replica.Throttle }
 
-func newThrottles() *throttles { return &throttles{new(replica.Throttle), new(replica.Throttle)} }
+func newThrottles() *throttles {
+	return &throttles{new(replica.Throttle), new(replica.Throttle), new(replica.Throttle)}
+}
 
 const (
 	leaderThrottleProperty   = "leader.replication.throttled.rate"
 	followerThrottleProperty = "follower.replication.throttled.rate"
+	movesThrottleProperty    = "replica.alter.log.dirs.io.max.bytes.per.second"
 )
 
 // set takes the rates of what was set while the broker runs; the first that has
 // one counts.
 func (t *throttles) set(log *slog.Logger, settings ...map[string]string) {
-	for name, throttle := range map[string]*replica.Throttle{leaderThrottleProperty: t.leader, followerThrottleProperty: t.follower} {
+	for name, throttle := range map[string]*replica.Throttle{leaderThrottleProperty: t.leader, followerThrottleProperty: t.follower, movesThrottleProperty: t.moves} {
 		rate := int64(0)
 		for _, m := range settings {
 			value, ok := m[name]

@@ -78,6 +78,11 @@ type Deps struct {
 	Properties []Property
 	// LogDirs are the data directories as they are now.
 	LogDirs func() []LogDir
+	// FutureLogs are the copies of logs that are being moved to another of them.
+	FutureLogs func() []FutureLog
+	// MoveLog has a partition's log moved to a data directory that is online (KIP-113);
+	// one to where it is cancels a move.
+	MoveLog func(p *replica.Partition, dir string) error
 	// Offline tells whether a partition of this broker cannot be served because
 	// its storage failed. Nil means that none is.
 	Offline func(topic string, partition int32) bool

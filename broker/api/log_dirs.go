@@ -2,6 +2,7 @@ package api
 
 import (
 	"path/filepath"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -19,6 +20,16 @@ type LogDir struct {
 	TotalBytes, UsableBytes int64
 }
 
+// FutureLog is a copy of a log on its way to another data directory.
+type FutureLog struct {
+	Dir       string
+	Topic     string
+	Partition int32
+	Bytes     int64
+	// Lag is how many offsets it is behind the log.
+	Lag int64
+}
+
 // DescribeLogDirs, versions 1 to 5.
 //
 //	v3  an error code for the whole response
@@ -26,7 +37,7 @@ type LogDir struct {
 //	v5  whether a directory takes no new partitions (KIP-1066): all take them
 func (a *API) describeLogDirs(_ *server.Request, req *kmsg.DescribeLogDirsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.DescribeLogDirsResponse)
-	byDir := a.partitionsByDir(req)
+	byDir, future := a.partitionsByDir(req), a.FutureLogs()
 	for _, dir := range a.LogDirs() {
 		out := kmsg.NewDescribeLogDirsResponseDir()
 		out.Dir, out.TotalBytes, out.UsableBytes = dir.Path, dir.TotalBytes, dir.UsableBytes
@@ -34,6 +45,11 @@ func (a *API) describeLogDirs(_ *server.Request, req *kmsg.DescribeLogDirsReques
 			out.ErrorCode = kerr.KafkaStorageError.Code
 		} else {
 			out.Topics = describeDir(byDir[dir.Path])
+			for _, f := range future {
+				if f.Dir == dir.Path && asked(req, f) {
+					out.Topics = append(out.Topics, describeFuture(f))
+				}
+			}
 		}
 		resp.Dirs = append(resp.Dirs, out)
 	}
@@ -80,9 +96,23 @@ func describeDir(partitions []*replica.Partition) []kmsg.DescribeLogDirsResponse
 	return out
 }
 
-// AlterReplicaLogDirs, versions 1 and 2; version 2 is flexible. A log stays in
-// the directory where it was made: a request to leave it there is granted, one
-// to move it refused. The response has no room for a reason, which is logged.
+func asked(req *kmsg.DescribeLogDirsRequest, f FutureLog) bool {
+	return req.Topics == nil || slices.ContainsFunc(req.Topics, func(t kmsg.DescribeLogDirsRequestTopic) bool {
+		return t.Topic == f.Topic && slices.Contains(t.Partitions, f.Partition)
+	})
+}
+
+func describeFuture(f FutureLog) kmsg.DescribeLogDirsResponseDirTopic {
+	d := kmsg.NewDescribeLogDirsResponseDirTopicPartition()
+	d.Partition, d.Size, d.OffsetLag, d.IsFuture = f.Partition, f.Bytes, f.Lag, true
+	t := kmsg.NewDescribeLogDirsResponseDirTopic()
+	t.Topic, t.Partitions = f.Topic, append(t.Partitions, d)
+	return t
+}
+
+// AlterReplicaLogDirs, versions 1 and 2; version 2 is flexible. The answer says that a
+// move has begun; DescribeLogDirs tells how far it is. The response has no room for
+// the reason of a refusal, which is logged.
 func (a *API) alterReplicaLogDirs(_ *server.Request, req *kmsg.AlterReplicaLogDirsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.AlterReplicaLogDirsResponse)
 	topics := grouped{}
@@ -118,13 +148,12 @@ func (a *API) moveLog(topic string, partition int32, dir string) int16 {
 		return kerr.LogDirNotFound.Code
 	}
 	p, code := a.find(topic, [16]byte{}, false, partition)
-	switch {
-	case p == nil:
+	if p == nil {
 		return code
-	case filepath.Dir(p.Log().Dir()) == dir:
-		return 0
 	}
-	a.Log.Warn("a log was not moved to another data directory: that is done only while the broker is stopped, by moving the partition's directory",
-		"topic", topic, "partition", partition, "from", p.Log().Dir(), "to", dir)
-	return kerr.PolicyViolation.Code
+	if err := a.MoveLog(p, dir); err != nil {
+		a.Log.Error("a log cannot be moved to another data directory", "topic", topic, "partition", partition, "to", dir, "error", err)
+		return kerr.KafkaStorageError.Code
+	}
+	return 0
 }

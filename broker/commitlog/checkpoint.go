@@ -108,7 +108,7 @@ func writeFile(fsys FS, path string, data []byte) error {
 	if err := fsys.Rename(temp, path); err != nil {
 		return err
 	}
-	return syncDir(fsys, filepath.Dir(path))
+	return SyncDir(fsys, filepath.Dir(path))
 }
 
 func writeSynced(fsys FS, path string, data []byte) error {

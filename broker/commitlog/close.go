@@ -96,6 +96,19 @@ const dirNameBytesMax = 255
 // a crash on the way leaves something that RemoveDeletedDirs removes and never a
 // log with holes. Regions that are out stay readable until their release.
 func (l *Log) Delete() error {
+	target, err := l.Bury()
+	if err != nil {
+		return err
+	}
+	if err := removeDir(l.fs, target); err != nil {
+		return fmt.Errorf("delete log %s: %w", l.dir, err)
+	}
+	return nil
+}
+
+// Bury closes the log and renames its directory to one that RemoveDeletedDirs
+// removes, which it returns: Delete for those who must not wait for the removal.
+func (l *Log) Bury() (dir string, err error) {
 	defer l.awaitCleaning()()
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
@@ -104,18 +117,15 @@ func (l *Log) Delete() error {
 	l.closeFiles()
 	target, err := l.freeDeletedName()
 	if err != nil {
-		return fmt.Errorf("delete log %s: %w", l.dir, err)
+		return "", fmt.Errorf("delete log %s: %w", l.dir, err)
 	}
 	if err := l.fs.Rename(l.dir, target); err != nil {
-		return fmt.Errorf("delete log %s: %w", l.dir, err)
+		return "", fmt.Errorf("delete log %s: %w", l.dir, err)
 	}
-	if err := syncDir(l.fs, filepath.Dir(target)); err != nil {
-		return fmt.Errorf("delete log %s: %w", l.dir, err)
+	if err := SyncDir(l.fs, filepath.Dir(target)); err != nil {
+		return "", fmt.Errorf("delete log %s: %w", l.dir, err)
 	}
-	if err := removeDir(l.fs, target); err != nil {
-		return fmt.Errorf("delete log %s: %w", l.dir, err)
-	}
-	return nil
+	return target, nil
 }
 
 // freeDeletedName is a name for the directory that nothing has: an earlier log

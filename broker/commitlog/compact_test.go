@@ -241,7 +241,7 @@ func (m *compactModel) checkProducers(t testing.TB) {
 func newCompactModel(t testing.TB, cfg Config) *compactModel {
 	t.Helper()
 	m := &compactModel{fs: newMemFS(vfs.NewCrashableMem()), cfg: cfg, now: testTime}
-	if err := errors.Join(m.fs.MkdirAll("/data"), syncDir(m.fs, "/")); err != nil {
+	if err := errors.Join(m.fs.MkdirAll("/data"), SyncDir(m.fs, "/")); err != nil {
 		t.Fatal(err)
 	}
 	m.open(t, true)

@@ -58,7 +58,7 @@ type script struct {
 func (s *script) printf(format string, args ...any) { fmt.Fprintf(&s.out, format, args...) }
 
 func (s *script) syncRoot(t *testing.T) {
-	if err := errors.Join(syncDir(s.fs, "/"), syncDir(s.fs, "/data")); err != nil {
+	if err := errors.Join(SyncDir(s.fs, "/"), SyncDir(s.fs, "/data")); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -516,11 +516,11 @@ func (s *script) put(t *testing.T, d *datadriven.TestData) error {
 }
 
 func (s *script) rm(t *testing.T, d *datadriven.TestData) error {
-	return errors.Join(s.fs.Remove(s.path(t, d)), syncDir(s.fs, scriptDir))
+	return errors.Join(s.fs.Remove(s.path(t, d)), SyncDir(s.fs, scriptDir))
 }
 
 func (s *script) mv(t *testing.T, d *datadriven.TestData) error {
-	return errors.Join(s.fs.Rename(s.path(t, d), scriptPath(arg(t, d, "to", ""))), syncDir(s.fs, scriptDir))
+	return errors.Join(s.fs.Rename(s.path(t, d), scriptPath(arg(t, d, "to", ""))), SyncDir(s.fs, scriptDir))
 }
 
 // fault makes the file system fail until "fault clear".

@@ -101,7 +101,7 @@ func (j *flushJob) run(fs FS) error {
 		return fmt.Errorf("sync %s: %w", j.active.file.path(), err)
 	}
 	for _, dir := range j.dirs {
-		if err := syncDir(fs, dir); err != nil {
+		if err := SyncDir(fs, dir); err != nil {
 			return err
 		}
 	}
@@ -200,7 +200,7 @@ func (l *Log) runCheckpoint(cp *checkpointJob) error {
 		}
 	}
 	if cp.snapshotAt == noOffset {
-		return syncDir(l.fs, l.dir)
+		return SyncDir(l.fs, l.dir)
 	}
 	if err := writeSynced(l.fs, l.snapshotPath(cp.snapshotAt), cp.snapshot); err != nil {
 		return fmt.Errorf("write producer snapshot: %w", err)
@@ -210,5 +210,5 @@ func (l *Log) runCheckpoint(cp *checkpointJob) error {
 			return fmt.Errorf("remove %s: %w", filepath.Base(cp.stale), err)
 		}
 	}
-	return syncDir(l.fs, l.dir)
+	return SyncDir(l.fs, l.dir)
 }

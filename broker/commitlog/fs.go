@@ -82,8 +82,8 @@ func (OSFS) List(dir string) ([]Entry, error) {
 	return entries, nil
 }
 
-// syncDir makes a directory's entries durable.
-func syncDir(fs FS, dir string) error {
+// SyncDir makes a directory's entries durable.
+func SyncDir(fs FS, dir string) error {
 	d, err := fs.OpenFile(dir, os.O_RDONLY)
 	if err != nil {
 		return fmt.Errorf("sync directory %s: %w", dir, err)

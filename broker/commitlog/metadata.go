@@ -147,7 +147,7 @@ func TakeCleanShutdown(fsys FS, dataDir string) (clean bool, brokerEpoch int64, 
 	if err := fsys.Remove(path); err != nil {
 		return false, -1, fmt.Errorf("take the clean shutdown note: %w", err)
 	}
-	if err := syncDir(fsys, dataDir); err != nil {
+	if err := SyncDir(fsys, dataDir); err != nil {
 		return false, -1, err
 	}
 	return true, note.BrokerEpoch, nil

@@ -74,7 +74,7 @@ func newModel(t *rapid.T) *logModel {
 		IndexIntervalBytes: rapid.Int64Range(1, 300).Draw(t, "index interval"),
 		RetentionBytes:     500, DeleteDelay: -1,
 	}
-	if err := errors.Join(m.fs.MkdirAll("/data"), syncDir(m.fs, "/")); err != nil {
+	if err := errors.Join(m.fs.MkdirAll("/data"), SyncDir(m.fs, "/")); err != nil {
 		t.Fatal(err)
 	}
 	m.open(t, true)

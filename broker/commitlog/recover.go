@@ -363,7 +363,7 @@ func (o *opening) syncChecked() error {
 	}
 	l.synced = l.end
 	// The last process may have died between making the directory and its first flush.
-	return errors.Join(syncDir(l.fs, l.dir), syncDir(l.fs, filepath.Dir(l.dir)))
+	return errors.Join(SyncDir(l.fs, l.dir), SyncDir(l.fs, filepath.Dir(l.dir)))
 }
 
 // nothingNew says that the log ends at its recovery point, below which data and

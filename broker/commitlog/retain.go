@@ -122,7 +122,7 @@ func (l *Log) hideSegment(s *segment) error {
 	if err := l.fs.Remove(l.snapshotPath(s.base)); err != nil && !isNotExist(err) {
 		return err
 	}
-	return syncDir(l.fs, l.dir)
+	return SyncDir(l.fs, l.dir)
 }
 
 // deletedName is what to add to the names of a removed segment's files: its

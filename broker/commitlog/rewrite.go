@@ -175,7 +175,7 @@ func (w *rewrite) finish() error {
 	if err := w.segment.sync(); err != nil {
 		return err
 	}
-	return syncDir(w.log.fs, w.log.dir)
+	return SyncDir(w.log.fs, w.log.dir)
 }
 
 // discard removes the files.

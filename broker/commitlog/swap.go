@@ -37,7 +37,7 @@ func (l *Log) swapIn(j *cleanJob, s *segment, group []cleanSegment) error {
 	if err != nil {
 		s.file.release()
 		// As long as nothing old is gone the rewrite can be thrown away.
-		if removeErr := errors.Join(l.removeFiles(s), syncDir(l.fs, l.dir)); removeErr != nil {
+		if removeErr := errors.Join(l.removeFiles(s), SyncDir(l.fs, l.dir)); removeErr != nil {
 			return l.fail(fmt.Errorf("undo a compaction that failed with %q: %w", err, removeErr))
 		}
 		return j.refused(err)
@@ -76,7 +76,7 @@ func (l *Log) renameAll(s *segment, from, to string) error {
 			return err
 		}
 	}
-	return syncDir(l.fs, l.dir)
+	return SyncDir(l.fs, l.dir)
 }
 
 // replaceGroup shows readers the new segment. Called with mu held.
@@ -101,7 +101,7 @@ func (l *Log) settleSwap(s *segment, old []*segment) error {
 			return err
 		}
 	}
-	if err := syncDir(l.fs, l.dir); err != nil {
+	if err := SyncDir(l.fs, l.dir); err != nil {
 		return err
 	}
 	if err := l.renameAll(s, swapSuffix, ""); err != nil {
@@ -146,7 +146,7 @@ func (o *opening) settleSwaps() ([]Entry, error) {
 	if err := dir.finish(o); err != nil {
 		return nil, err
 	}
-	if err := syncDir(o.log.fs, o.log.dir); err != nil {
+	if err := SyncDir(o.log.fs, o.log.dir); err != nil {
 		return nil, err
 	}
 	return o.log.fs.List(o.log.dir)
@@ -266,7 +266,7 @@ func (d *swapDir) takePlace(o *opening, name string, base, end int64) error {
 	}
 	// Were the new segment there after a power cut and one of these too, they
 	// would overlap.
-	if err := syncDir(o.log.fs, dir); err != nil {
+	if err := SyncDir(o.log.fs, dir); err != nil {
 		return err
 	}
 	for _, kind := range []string{indexSuffix, timesSuffix} {

@@ -140,7 +140,7 @@ func (l *Log) settleTruncation(s *segment, gone []*segment, now time.Time) error
 	if err := s.sync(); err != nil {
 		return err
 	}
-	return syncDir(l.fs, l.dir)
+	return SyncDir(l.fs, l.dir)
 }
 
 // truncated notes for compaction what went. Called with mu held, or by Open.
@@ -197,5 +197,5 @@ func (l *Log) settleReplaceAll(old []*segment) error {
 	if err := l.loadProducers(0); err != nil {
 		return err
 	}
-	return syncDir(l.fs, l.dir)
+	return SyncDir(l.fs, l.dir)
 }
