@@ -33,6 +33,11 @@ KILLS := 50
 LOADS ?=
 RUNS  ?= 3
 
+# Seeds of `make test-agent-chaos` in this process, some 30 ms each, and kills of
+# real agents and brokers, some 0.5 s each.
+CHAOS_SEEDS  ?= 10000
+CHAOS_ROUNDS ?= 300
+
 # Faults of `make test-faults`, some 10 s each, what draws them (0: any), and the
 # brokers, 3 to 5: with more than 3 partitions are moved too. WITHIN is when each
 # partition takes records again: the session timeout of 3 s and 5 s.
@@ -54,7 +59,7 @@ GO_CLIENTS := internal/compat/goclients
 SKIPPED_PARTS := $(CURDIR)/build/skipped-parts
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo cluster test test-unit test-kgo test-kill test-faults test-files test-sink-chaos compatibility race lint cross parts fuzz-short bench bench-broker bench-cluster clean
+.PHONY: help build demo cluster test test-unit test-kgo test-kill test-agent-chaos test-faults test-files test-sink-chaos compatibility race lint cross parts fuzz-short bench bench-broker bench-cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -89,6 +94,10 @@ test-kgo: ## franz-go's own public test suite in full, against BROKERS (1) broke
 
 test-kill: ## KILLS (50) SIGKILLs in a row under load: nothing acknowledged may be lost
 	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) -run TestKilledUnderLoad -v ./internal/compat -args -kills $(KILLS)
+
+test-agent-chaos: ## the agent under CHAOS_SEEDS (10000) random schedules of files, kills, power cuts and brokers' faults, and CHAOS_ROUNDS (300) real SIGKILLs
+	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestChaos$$' ./agent -args -chaos $(CHAOS_SEEDS)
+	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -v -run TestChaosOfProcesses ./agent -args -chaos-rounds $(CHAOS_ROUNDS)
 
 test-faults: ## ROUNDS (200) faults drawn by SEED on NODES (3) brokers and three ZooKeepers under load (root, for network namespaces)
 	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestFaults$$' -v ./internal/faults -args -rounds $(ROUNDS) -seed $(SEED) -nodes $(NODES) -within $(WITHIN) -ensemble 3 -clock -keep $(CURDIR)/build/faults

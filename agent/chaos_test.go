@@ -22,10 +22,11 @@ var chaosRuns = flag.Int("chaos", 0, "chaotic schedules to run; 0 means 150, and
 
 // TestChaos runs the schedules of TestRandomSchedules on the whole way of a line: files, a journal on a file system that loses what was not
 // synced, the sender, and brokers that are down, slow, cut off, refuse, forget, and change leaders. The agent is killed at random and at
-// every step of the journal, of the network and of a checkpoint. Every line must be in the log once, those of a file in order; lines may
-// come twice only after a power cut that took what the journal had not synced.
+// every step of the journal, of the network and of a checkpoint. Every line must be in the log, from each place in a file once, those of a
+// file in order; lines may come twice only after a power cut that took what the journal had not synced. (Telling a copy of a file from
+// another file is TestRandomSchedules' matter.)
 //
-// All of it is one thread with a clock of its own, so that a seed replays. The brokers are brokermodel's, which is checked against real ones.
+// All of it is one thread with a clock of its own. The brokers are brokermodel's, which is checked against real ones.
 func TestChaos(t *testing.T) {
 	if *seedFlag != 0 {
 		runChaos(t, *seedFlag)
@@ -66,7 +67,7 @@ const (
 func runChaos(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	s := &schedule{
-		t: t, rnd: rnd, dir: t.TempDir(), now: time.Date(2096, 11, 30, 10, 0, 0, 0, time.UTC), intrusions: intrusionsMax,
+		t: t, rnd: rnd, dir: t.TempDir(), now: time.Date(2096, 11, 30, 10, 0, 0, 0, time.UTC), intrusions: intrusionsMax, copies: true,
 		dialect:  dialects[seed%2], // what is held back of a record of several lines is for TestRandomSchedules
 		pipeline: strings.NewReplacer("BATCH", []string{"1KiB", "4KiB", "1MiB"}[rnd.IntN(3)], "FLIGHT", fmt.Sprint(1+rnd.IntN(5))).Replace(chaosPipeline),
 	}

@@ -69,6 +69,7 @@ type schedule struct {
 	saveDue    bool   // the agent asks for a checkpoint
 	prepared   bool   // the topic is known to the running agent
 	doubles    bool   // lines may be stored twice: a power cut took what was not synced
+	copies     bool   // lines may be stored again from a copy of their file: after a crash not every copy can be told
 
 	next       int    // number of the next line
 	partial    string // written of a line without its newline
@@ -508,12 +509,15 @@ func (s *schedule) check() {
 	s.rest()
 	times := map[string]int{}
 	var doubled []string
+	places := map[string]bool{}
 	offsets := map[string]int64{}
 	for _, rec := range s.world.stored() {
 		times[rec.value]++
-		if times[rec.value] > 1 {
+		place := rec.value + rec.headers["file_id"] + rec.headers["file_offset"]
+		if times[rec.value] > 1 && (places[place] || !s.copies) {
 			doubled = append(doubled, rec.value)
 		}
+		places[place] = true
 		offset, err := strconv.ParseInt(rec.headers["file_offset"], 10, 64)
 		if err != nil {
 			s.t.Fatal(err)

@@ -22,6 +22,8 @@ import (
 type wire struct {
 	// cut says, for each answer to a produce that has arrived, whether the connection is cut before it is given to the client.
 	cut func() bool
+	// refuse says whether produces are not let through: the connection is cut instead.
+	refuse func() bool
 	// hold, when set, keeps answers to produces back until it is closed.
 	hold chan struct{}
 
@@ -63,6 +65,10 @@ type wired struct {
 
 func (c *wired) Write(p []byte) (int, error) {
 	if len(p) >= 6 && binary.BigEndian.Uint16(p[4:]) == 0 {
+		if c.w.refuse != nil && c.w.refuse() {
+			c.Conn.Close()
+			return 0, io.ErrClosedPipe
+		}
 		c.produces.Store(true)
 		c.mine.Add(1)
 		c.w.note(1)
@@ -227,9 +233,23 @@ func TestStoredBatchIsRefusedLater(t *testing.T) {
 	})
 }
 
+// A broker that has forgotten a producer would take any batch of it again.
+func TestForgottenProducer(t *testing.T) {
+	forgetful(t, func(t *testing.T, addr string) {
+		for name, run := range map[string]func(*testing.T, string){
+			"stored": storedAndForgotten, "log start moved": forgottenAndLogStartMoved, "not stored": unsentAndForgotten, "compacted": forgottenAndCompacted,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel() // they mostly wait
+				run(t, addr)
+			})
+		}
+	})
+}
+
 // forgetful starts brokers that forget producers soon.
 func forgetful(t *testing.T, run func(t *testing.T, addr string)) {
-	config := map[string]string{"producer.id.expiration.ms": "1000", "producer.id.expiration.check.interval.ms": "500"}
+	config := map[string]string{"producer.id.expiration.ms": "1000", "producer.id.expiration.check.interval.ms": "500", "log.cleaner.backoff.ms": "100"}
 	t.Run("kafka", func(t *testing.T) { run(t, testenv.StartKafka(t, testenv.KafkaConfig{Properties: config}).Addr) })
 	t.Run("sluice", func(t *testing.T) { run(t, startSluice(t, config)) })
 }
@@ -260,50 +280,46 @@ func waitForgotten(t *testing.T, addr, topic string) {
 	}
 }
 
-// A broker that has forgotten the producer would take its stored batch again.
-func TestForgottenProducer(t *testing.T) {
-	forgetful(t, func(t *testing.T, addr string) {
-		topic, log := topicName(t), newMemoryLog()
-		leaveUnanswered(t, addr, topic, log, 1, numbers(0, 100), nil)
-		waitForgotten(t, addr, topic)
-		s := newSender(t, addr, topic, log).open()
-		s.wait()
-		s.prepare(producer.TopicSpec{})
-		s.sendNumbers(100, 200, 10)
-		s.wait()
-		if s.unknown > 0 {
-			t.Errorf("%d unknown", s.unknown)
-		}
-		s.wants(addr, slices.Concat([]string{"acked a"}, numbers(0, 200)))
-	})
+// What is stored is found in the log.
+func storedAndForgotten(t *testing.T, addr string) {
+	topic, log := topicName(t), newMemoryLog()
+	leaveUnanswered(t, addr, topic, log, 1, numbers(0, 100), nil)
+	waitForgotten(t, addr, topic)
+	s := newSender(t, addr, topic, log).open()
+	s.wait()
+	s.prepare(producer.TopicSpec{})
+	s.sendNumbers(100, 200, 10)
+	s.wait()
+	if s.unknown > 0 {
+		t.Errorf("%d unknown", s.unknown)
+	}
+	s.wants(addr, slices.Concat([]string{"acked a"}, numbers(0, 200)))
 }
 
 // The same, and the log no longer reaches back to where the batch would lie: what cannot be known is counted.
-func TestForgottenProducerAndLogStartMoved(t *testing.T) {
-	forgetful(t, func(t *testing.T, addr string) {
-		topic, log := topicName(t), newMemoryLog()
-		leaveUnanswered(t, addr, topic, log, 1, numbers(0, 10), nil)
-		waitForgotten(t, addr, topic)
-		adm := admin(t, addr)
-		if _, err := adm.DeleteRecords(t.Context(), kadm.Offsets{topic: {0: {Topic: topic, At: 11}}}); err != nil {
-			t.Fatal(err)
-		}
-		held := log.copy()
-		h := newSender(t, addr, topic, held)
-		h.cfg.Unknown = producer.Hold
-		h.open()
-		h.until("it is unknown", func() bool { return h.unknown == 1 })
-		h.k.Close()
-		if held.unsettled() != 1 {
-			t.Error("a batch on hold must stay in the journal")
-		}
-		s := newSender(t, addr, topic, log).open()
-		s.wait()
-		if s.unknown != 1 {
-			t.Errorf("%d unknown", s.unknown)
-		}
-		s.wants(addr, numbers(0, 10)) // sent again; the first ones were deleted
-	})
+func forgottenAndLogStartMoved(t *testing.T, addr string) {
+	topic, log := topicName(t), newMemoryLog()
+	leaveUnanswered(t, addr, topic, log, 1, numbers(0, 10), nil)
+	waitForgotten(t, addr, topic)
+	adm := admin(t, addr)
+	if _, err := adm.DeleteRecords(t.Context(), kadm.Offsets{topic: {0: {Topic: topic, At: 11}}}); err != nil {
+		t.Fatal(err)
+	}
+	held := log.copy()
+	h := newSender(t, addr, topic, held)
+	h.cfg.Unknown = producer.Hold
+	h.open()
+	h.until("it is unknown", func() bool { return h.unknown == 1 })
+	h.k.Close()
+	if held.unsettled() != 1 {
+		t.Error("a batch on hold must stay in the journal")
+	}
+	s := newSender(t, addr, topic, log).open()
+	s.wait()
+	if s.unknown != 1 {
+		t.Errorf("%d unknown", s.unknown)
+	}
+	s.wants(addr, numbers(0, 10)) // sent again; the first ones were deleted
 }
 
 // A backup of the state directory is put back: its batches are stored, and the producer has gone on since.
