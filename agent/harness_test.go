@@ -62,6 +62,7 @@ type store struct {
 	closed     bool
 	sent       func()                 // called at every Send; may be nil
 	written    func(*producer.Bundle) // writes to a journal; may be nil
+	batch      func(*producer.Batch)  // called with every batch that is stored; may be nil
 }
 
 func (s *store) Prepare(_ context.Context, spec producer.TopicSpec) (producer.Topic, error) {
@@ -104,6 +105,9 @@ func (s *store) done(b *producer.Bundle, batches []*producer.Batch) {
 func (s *store) take(b *producer.Bundle) (acked []*producer.Batch) {
 	for todo := b.Batches; len(todo) > 0; todo = todo[1:] {
 		x := todo[0]
+		if s.batch != nil {
+			s.batch(x)
+		}
 		if !s.discard {
 			todo = append(todo, s.takeBatch(b, x)...)
 		}

@@ -74,9 +74,10 @@ type runner struct {
 	said      map[place]string // trouble by place, so that it is said once
 	nextStall time.Time
 
-	helpers  sync.WaitGroup // goroutines of run
-	wake     chan struct{}  // holds a token when the loop should look again
-	prepared chan prepared  // the topics, once
+	helpers  sync.WaitGroup  // goroutines of run
+	helping  context.Context // of them; ends when nothing is collected any more
+	wake     chan struct{}   // holds a token when the loop should look again
+	prepared chan prepared   // the topics, once
 
 	produceErrors atomic.Int64
 	lastError     atomic.Pointer[error] // the last failure to produce
@@ -121,7 +122,7 @@ func newRunner(log *slog.Logger, p *pipelines.Pipeline, cfg Config) (*runner, er
 		account: Account{Pipeline: p.Name}, ready: errNotPrepared,
 		unsettled: map[uint64]bool{}, kept: &kept{}, memoryPool: &producer.Memory{},
 	}
-	r.work.runner = r
+	r.work.runner, r.work.routes = r, newRoutes(r)
 	r.batching(p.Topic)
 	return r, nil
 }
@@ -165,6 +166,7 @@ func (r *runner) restore(s savedPipeline, known bool) {
 // run collects until ctx ends, or with Once until all is read.
 func (r *runner) run(ctx context.Context) {
 	helping, cancel := context.WithCancel(ctx)
+	r.helping = helping
 	r.helpers.Go(func() { r.prepare(helping) })
 	r.input.loop(helping)
 	r.ship()

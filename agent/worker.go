@@ -29,6 +29,10 @@ type worker struct {
 	chain  *pipelines.Chain // nil when there is no stage
 	key    *pipelines.Expression
 	hash   *pipelines.Expression
+	// number gives a line its partition, and named its topic.
+	number *pipelines.Expression
+	named  *pipelines.Expression
+	routes *routes
 	labels []producer.Header
 	plain  bool // lines go as they are, with headers shared by the file
 	// identity says that each record tells its place in its file.
@@ -43,7 +47,7 @@ type worker struct {
 	meta    []pipelines.Header // of the file at hand
 	value   []byte             // of the line at hand
 	text    []byte             // its key, or what is hashed
-	number  []byte             // its offset
+	offset  []byte             // its offset
 	headers []producer.Header  // its headers, when they are its own
 }
 
@@ -65,7 +69,13 @@ func newWorker(p *pipelines.Pipeline, host string) (*worker, error) {
 	if w.hash, err = p.NewHash(); err != nil {
 		return nil, err
 	}
-	w.plain = w.chain == nil && w.key == nil && w.hash == nil && !w.identity
+	if w.number, err = p.NewPartition(); err != nil {
+		return nil, err
+	}
+	if w.named, err = p.NewTopicName(); err != nil {
+		return nil, err
+	}
+	w.plain = w.chain == nil && w.key == nil && w.hash == nil && w.number == nil && w.named == nil && !w.identity
 	return w, nil
 }
 
@@ -150,20 +160,48 @@ func (w *worker) packLine(o *origin, c *reading, i int) {
 			marked = w.pipe.Topic.Value == pipelines.ValueEvent
 		}
 	}
-	value, partition := raw, o.partition
+	value := raw
 	if e.Parsed() {
 		w.value = e.AppendJSON(w.value[:0])
 		value = w.value
 	}
-	if by := w.textOf(w.hash, e); by != nil {
-		partition = partitionOf(by, w.topic.Partitions)
-	}
-	key := w.textOf(w.key, e)
-	if key != nil && w.hash == nil {
-		partition = partitionOf(key, w.topic.Partitions)
-	}
-	to := w.runner.packer.To(w.pipe.Topic.Name, partition, classLines)
+	topic, partitions := w.topicOf(e)
+	partition, key := w.partitionOf(o, e, partitions)
+	to := w.runner.packer.To(topic, partition, classLines)
 	w.add(to, c, l, key, value, w.headersOf(o, c, i, e.Parsed(), marked))
+}
+
+// topicOf is the topic that a line goes to, with its number of partitions.
+func (w *worker) topicOf(e *pipelines.Event) (topic string, partitions int32) {
+	if w.named == nil {
+		return w.pipe.Topic.Name, w.topic.Partitions
+	}
+	return w.routes.to(w.textOf(w.named, e))
+}
+
+// partitionOf is where in a topic a line goes, by the first of these that gives something: topic.partition, topic.hash, the key, the spread.
+func (w *worker) partitionOf(o *origin, e *pipelines.Event, partitions int32) (partition int32, key []byte) {
+	partition = o.partition
+	if partitions != w.topic.Partitions {
+		partition %= partitions
+	}
+	chosen := false
+	if w.number != nil {
+		var v pipelines.Value
+		if err := w.number.Eval(e, &v); err == nil {
+			if n, ok := whole(&v, partitions); ok {
+				partition, chosen = n, true
+			}
+		}
+	}
+	if by := w.textOf(w.hash, e); by != nil && !chosen {
+		partition = partitionOf(by, partitions)
+	}
+	key = w.textOf(w.key, e)
+	if key != nil && w.hash == nil && !chosen {
+		partition = partitionOf(key, partitions)
+	}
+	return partition, key
 }
 
 // reasonOf says why a stage failed, for people.
@@ -215,8 +253,8 @@ func (w *worker) headersOf(o *origin, c *reading, i int, parsed, marked bool) []
 	}
 	h := append(w.headers[:0], shared...)
 	if w.identity {
-		w.number = strconv.AppendInt(w.number[:0], c.lines.Base+int64(l.Start), 10)
-		h = append(h, producer.Header{Key: headerFileOffset, Value: w.number})
+		w.offset = strconv.AppendInt(w.offset[:0], c.lines.Base+int64(l.Start), 10)
+		h = append(h, producer.Header{Key: headerFileOffset, Value: w.offset})
 	}
 	if marked {
 		h = append(h, header(pipelines.HeaderRaw, "1"))

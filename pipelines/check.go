@@ -103,6 +103,8 @@ func (r *yamlReader) finishProcess(p *Pipeline) knownFields {
 	r.checkStages(p.Process, "process", &fields, p.Collect.Labels)
 	r.checkNames(p.Topic.Key, "topic.key", &fields)
 	r.checkNames(p.Topic.Hash, "topic.hash", &fields)
+	r.checkNames(p.Topic.Partition, "topic.partition", &fields)
+	r.checkNames(p.Topic.NameFrom, "topic.name_from", &fields)
 	p.Topic.Value = ValueRaw
 	if fields.parsed {
 		p.Topic.Value = ValueEvent

@@ -314,6 +314,22 @@ func (p *Pipeline) NewHash() (*Expression, error) {
 	return p.Topic.Hash.expression()
 }
 
+// NewPartition compiles what gives a line its partition. It is nil when the topic has none.
+func (p *Pipeline) NewPartition() (*Expression, error) {
+	if p.Topic.Partition == nil {
+		return nil, nil
+	}
+	return p.Topic.Partition.expression()
+}
+
+// NewTopicName compiles what names a line's topic. It is nil when the topic has none.
+func (p *Pipeline) NewTopicName() (*Expression, error) {
+	if p.Topic.NameFrom == nil {
+		return nil, nil
+	}
+	return p.Topic.NameFrom.expression()
+}
+
 // expression is compile for sources that Parse has compiled once already.
 func (s *Source) expression() (*Expression, error) {
 	x, err := s.compile()

@@ -136,6 +136,9 @@ func expand(paths []string) ([]string, error) {
 // consumer groups and files, and are held to the same.
 var nameShape = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
+// topicsMaxHigh bounds topic.topics_max.
+const topicsMaxHigh = 10_000
+
 // nameBytesMax is Kafka's limit on a topic's name.
 const nameBytesMax = 249
 
@@ -154,10 +157,15 @@ func (r *yamlReader) name(n ast.Node, what string) string {
 // topicName reads the name of a topic that anyone may write into.
 func (r *yamlReader) topicName(n ast.Node, what string) string {
 	s := r.name(n, what)
-	if s == "__consumer_offsets" || s == "__transaction_state" {
+	if BrokersOwn(s) {
 		r.errorOn(n, "%s: %s is the brokers' own", what, s)
 	}
 	return s
+}
+
+// BrokersOwn says that a topic is one that brokers keep their own state in.
+func BrokersOwn(topic string) bool {
+	return topic == "__consumer_offsets" || topic == "__transaction_state"
 }
 
 // pipeline reads one document.
@@ -344,6 +352,9 @@ func (r *yamlReader) topic(e entry, t *Topic) map[string]Pos {
 		known{"replicas", func(e entry) { t.Replicas = int16(r.integer(e.value, "topic.replicas", 1, 100)) }},
 		known{"key", func(e entry) { t.Key = r.source(e.value, "topic.key") }},
 		known{"hash", func(e entry) { t.Hash = r.source(e.value, "topic.hash") }},
+		known{"partition", func(e entry) { t.Partition = r.source(e.value, "topic.partition") }},
+		known{"name_from", func(e entry) { t.NameFrom = r.source(e.value, "topic.name_from") }},
+		known{"topics_max", func(e entry) { t.TopicsMax = int(r.integer(e.value, "topic.topics_max", 1, topicsMaxHigh)) }},
 		known{"spread", func(e entry) {
 			t.Spread = Spread(r.oneOf(e.value, "topic.spread", string(SpreadFile), string(SpreadRoundRobin)))
 		}},

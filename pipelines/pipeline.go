@@ -128,7 +128,10 @@ type Topic struct {
 	Replicas    int16       // 0: the broker's default; at most 100
 	Key         *Source     // nil: no key
 	Hash        *Source     // nil: the key chooses the partition; else this does, and is not sent
-	Spread      Spread      // where lines go that neither Key nor Hash gives a partition; default file
+	Partition   *Source     // nil: Hash or Key choose the partition; else the whole number that this gives does, modulo the partitions
+	NameFrom    *Source     // nil: all lines go to Name; else to the topic that this names, if it names one
+	TopicsMax   int         // how many topics NameFrom may name; 0: 100
+	Spread      Spread      // where lines go that none of these gives a partition; default file
 	Compression Compression // of the agent's batches; default auto
 	Batch       AgentBatch  // when the agent closes a batch
 	MaxInFlight int         // batches of a partition sent and not acknowledged; 0: 5, the most there can be
