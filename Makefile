@@ -33,6 +33,10 @@ KILLS := 50
 LOADS ?=
 RUNS  ?= 3
 
+# What `make bench-agent` measures and with what, empty for everything.
+SHIPPERS ?=
+MEASURES ?=
+
 # Seeds of `make test-agent-chaos` in this process, some 30 ms each, and kills of
 # real agents and brokers, some 0.5 s each.
 CHAOS_SEEDS  ?= 10000
@@ -59,7 +63,7 @@ GO_CLIENTS := internal/compat/goclients
 SKIPPED_PARTS := $(CURDIR)/build/skipped-parts
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo cluster test test-unit test-kgo test-kill test-agent-chaos test-faults test-files test-sink-chaos compatibility race lint cross parts fuzz-short bench bench-broker bench-cluster clean
+.PHONY: help build demo cluster test test-unit test-kgo test-kill test-agent-chaos test-faults test-files test-sink-chaos compatibility race lint cross parts fuzz-short bench bench-broker bench-agent bench-cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -143,6 +147,9 @@ bench: ## the benchmarks beside the code: make bench PKG=./agent/... BENCH=Tail
 
 bench-broker: ## this broker against Apache Kafka in one run (some 15 minutes; LOADS, a regular expression, picks, RUNS (3) repeats)
 	$(GO) test ./bench -v -count=1 -run '^TestAgainstKafka$$' -timeout 60m -args -against-kafka -loads '$(LOADS)' -runs $(RUNS)
+
+bench-agent: ## the agent against rsyslog and the OpenTelemetry Collector in one run (some 10 minutes; SHIPPERS and MEASURES, regular expressions, pick)
+	$(GO) test ./bench -v -count=1 -run '^TestAgainstShippers$$' -timeout 60m -args -against-shippers -shippers '$(SHIPPERS)' -measures '$(MEASURES)'
 
 bench-cluster: ## three of these brokers against three nodes of Apache Kafka in one run (some 15 minutes)
 	$(GO) test ./bench -v -count=1 -run ClusterAgainstKafka -timeout 60m -args -cluster-against-kafka

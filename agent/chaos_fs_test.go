@@ -3,6 +3,7 @@ package agent
 import (
 	"math/rand/v2"
 	"os"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -20,12 +21,14 @@ func newCrashFS() *crashFS { return &crashFS{mem: vfs.NewCrashableMem()} }
 
 // powerCut is what is left: what was synced, and some of what was not.
 func (c *crashFS) powerCut(rnd *rand.Rand) *crashFS {
-	return &crashFS{mem: c.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rnd.IntN(101), RNG: rnd})}
+	return &crashFS{fuse: &fuse{}, mem: c.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rnd.IntN(101), RNG: rnd})}
 }
 
 func (c *crashFS) step() (percent int) {
-	c.part = (c.part + 37) % 101 // a write is cut at one place or another
-	return c.fuse.step(func() int { return c.part })
+	return c.fuse.step(func() int { // a write is cut at one place or another
+		c.part = (c.part + 37) % 101
+		return c.part
+	})
 }
 
 func (c *crashFS) MkdirAll(dir string) error { return c.mem.MkdirAll(dir, 0o700) }
@@ -100,3 +103,17 @@ func (f *crashFile) Sync() error {
 	}
 	return f.File.Sync()
 }
+
+// movedFS is a crashFS whose directory has another name since.
+type movedFS struct {
+	fs       *crashFS
+	from, to string
+}
+
+func (m movedFS) path(name string) string { return strings.Replace(name, m.to, m.from, 1) }
+
+func (m movedFS) MkdirAll(dir string) error                { return m.fs.MkdirAll(m.path(dir)) }
+func (m movedFS) Create(name string) (journal.File, error) { return m.fs.Create(m.path(name)) }
+func (m movedFS) Open(name string) (journal.File, error)   { return m.fs.Open(m.path(name)) }
+func (m movedFS) Remove(name string) error                 { return m.fs.Remove(m.path(name)) }
+func (m movedFS) List(dir string) ([]string, error)        { return m.fs.List(m.path(dir)) }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,10 +87,14 @@ func runChaos(t *testing.T, seed uint64) {
 type fuse struct {
 	left  int // 0: it is not lit
 	blown bool
+	gone  chan struct{} // closed when it blows; may be nil
+	mu    sync.Mutex
 }
 
 // step says whether a step is still done. part is how much of it, in percent, at the moment of the kill.
 func (f *fuse) step(part func() int) (percent int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	switch {
 	case f.blown:
 		return 0
@@ -100,6 +105,9 @@ func (f *fuse) step(part func() int) (percent int) {
 		return 100
 	}
 	f.blown = true
+	if f.gone != nil {
+		close(f.gone)
+	}
 	return part()
 }
 
@@ -131,7 +139,7 @@ type decoded struct {
 func (w *chaosWorld) rnd() *rand.Rand { return w.schedule.rnd }
 
 func (w *chaosWorld) start(r *files, from uint64) {
-	w.fuse = fuse{}
+	w.fuse.left, w.fuse.blown = 0, false
 	var bundles []*producer.Bundle
 	var floors []producer.Floor
 	var err error
@@ -164,7 +172,7 @@ func (w *chaosWorld) stop() {
 	w.wire.leaveAll()
 	_ = w.log.journal.Close()
 	w.sender, w.runner = nil, nil
-	w.fuse = fuse{}
+	w.fuse.left, w.fuse.blown = 0, false
 	if w.schedule.chance(6) {
 		w.powerCut()
 	}

@@ -90,6 +90,8 @@ type journalRun struct {
 	logs  string
 	dir   string // that the agent looks into
 	state string
+	fs    journal.FS // nil: the system's
+	sync  bool
 }
 
 func newJournalRun(t *testing.T, addr string) *journalRun {
@@ -111,7 +113,7 @@ func (r *journalRun) start(fs journal.FS) (a *Agent, stop func(), err error) {
 	r.t.Helper()
 	a, err = New(slog.New(slog.NewTextHandler(io.Discard, nil)), nil, r.pipes(r.topic), Config{
 		StateDir: r.state, Brokers: []string{r.addr}, CheckpointInterval: 20 * time.Millisecond, DrainTimeout: time.Millisecond,
-		ScanInterval: 20 * time.Millisecond, RotateGrace: time.Second, JournalFS: fs, AdoptState: true,
+		ScanInterval: 20 * time.Millisecond, RotateGrace: time.Second, JournalFS: fs, JournalSync: r.sync, AdoptState: true,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -124,7 +126,7 @@ func (r *journalRun) start(fs journal.FS) (a *Agent, stop func(), err error) {
 
 func (r *journalRun) mustStart() (*Agent, func()) {
 	r.t.Helper()
-	a, stop, err := r.start(nil)
+	a, stop, err := r.start(r.fs)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -258,6 +260,11 @@ func TestKilledAtEveryStepOfTheJournal(t *testing.T) {
 // came to its end before.
 func (r *journalRun) runUntilKilled(fs *killedFS) bool {
 	r.t.Helper()
+	return r.runUntilGone(fs, fs.gone)
+}
+
+func (r *journalRun) runUntilGone(fs journal.FS, gone <-chan struct{}) bool {
+	r.t.Helper()
 	_, stop, err := r.start(fs)
 	if err != nil {
 		if !errors.Is(err, errKilled) {
@@ -269,7 +276,7 @@ func (r *journalRun) runUntilKilled(fs *killedFS) bool {
 	wait := time.NewTimer(2 * time.Second)
 	defer wait.Stop()
 	select {
-	case <-fs.gone:
+	case <-gone:
 	case <-wait.C:
 		return false
 	}

@@ -52,7 +52,7 @@ func fetch(only string) error {
 	fmt.Println("parts of the tests, in", cache)
 	parts := testenv.Parts()
 	if only != "" {
-		parts = slices.DeleteFunc(parts, func(p testenv.Part) bool { return p.Name != only })
+		parts = slices.DeleteFunc(append(parts, testenv.PeerParts()...), func(p testenv.Part) bool { return p.Name != only })
 	}
 	if len(parts) == 0 {
 		return fmt.Errorf("there is no part %q", only)
