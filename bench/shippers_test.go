@@ -215,6 +215,7 @@ func (x *shipping) bulk(t *testing.T, of shipper) {
 	if x.file == "" {
 		x.writeBulk(t)
 	}
+	warmMemory(t, x.kafka)
 	topic := x.topic(t)
 	begun := time.Now()
 	s := ship(t, of, x.kafka.addr, x.file, topic)
