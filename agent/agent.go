@@ -459,6 +459,10 @@ func (a *Agent) save() error {
 		if err := r.kept.checkpointed(s.Pipelines[r.pipe.Name].Journal); err != nil {
 			a.log.Warn("segments of the journal cannot be removed", "pipeline", r.pipe.Name, "error", err)
 		}
+		if r.kept.wantsCheckpoint() {
+			r.soil()
+			a.saveSoon()
+		}
 		r.nudge()
 	}
 	return nil

@@ -25,6 +25,7 @@ type kept struct {
 	mu       sync.Mutex
 	previous uint64 // guarded by mu: what the last stored checkpoint named
 	at       int64  // guarded by mu: bytes of the journal then
+	behind   bool   // guarded by mu: much is kept only for the checkpoint before the last
 	limit    int64
 }
 
@@ -59,8 +60,20 @@ func (k *kept) checkpointed(names uint64) error {
 	bytes, _ := k.journal.Bytes()
 	k.mu.Lock()
 	k.at = bytes
+	k.behind = keep < names && bytes > k.limit/keptShare
 	k.mu.Unlock()
 	return err
+}
+
+// keptShare is the part of a journal's limit beyond which a checkpoint is due though nothing moved since the last: one that is full is let go
+// of by the second of two.
+const keptShare = 2
+
+// wantsCheckpoint says that another checkpoint would let go of much.
+func (k *kept) wantsCheckpoint() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.behind
 }
 
 // full says that the journal takes no more.

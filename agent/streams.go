@@ -314,6 +314,8 @@ func newFeed(log *slog.Logger, p *pipelines.Pipeline, cfg Config) (stream.Feed, 
 	case c.Exec != nil:
 		x, err := build.exec(log, c.Exec)
 		return stream.NewExec(log, x), err
+	case c.Syslog != nil && cfg.Once:
+		return nil, fmt.Errorf("pipeline %s: collect.syslog has no end, so it cannot be taken once", p.Name)
 	case c.Syslog != nil:
 		return newSyslog(log, c.Syslog)
 	}

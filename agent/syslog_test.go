@@ -1,13 +1,18 @@
 package agent
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/sluice-io/sluice/agent/producer"
+	"github.com/sluice-io/sluice/internal/testenv"
+	"github.com/sluice-io/sluice/pipelines"
 )
 
 var listensAt = regexp.MustCompile(`msg="listening for syslog messages" pipeline=\S+ at=(\w+)\S* address=(\S+)`)
@@ -113,4 +118,46 @@ func TestSyslogWhileNothingIsAcknowledged(t *testing.T) {
 	r.eventually("all are taken", func() bool { return r.account().InFlight.Lines == 2000 })
 	r.store.letGo()
 	r.wants(want...)
+}
+
+func TestSyslogHasNoEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rawSyslogPipeline)
+	r.cfg.Once = true
+	if _, err := r.open(); err == nil || !strings.Contains(err.Error(), "has no end") {
+		t.Errorf("once: %v", err)
+	}
+}
+
+// What is in the journal need not be in memory: batches are read back when it is their turn.
+func TestSpilledBatchesAreSentFromTheJournal(t *testing.T) {
+	run := newJournalRun(t, startBroker(t, testenv.Sluice(t)))
+	pipes, err := pipelines.Parse("test.yaml", fmt.Appendf(nil, "pipeline: spill\ncollect: {exec: {command: [seq, '100000', '150000'], interval: 1h, headers: false}}\ntopic: {name: %s, partitions: 2, key: _raw, batch: {bytes: 4KiB}}\n", run.topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(slog.New(slog.DiscardHandler), nil, pipes, Config{StateDir: run.state, Brokers: []string{run.addr}, InFlightBytesMax: 1, DrainTimeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	r := &rig{t: t, agent: a, store: &store{}}
+	r.eventuallyOf("all is acknowledged", 3*patience, func() bool { return a.Accounts()[0].Acked.Lines == 50_001 })
+	x := a.list()[0].runner
+	x.mu.Lock()
+	if x.memory != 0 {
+		t.Errorf("%d bytes of memory are in flight in the end", x.memory)
+	}
+	x.mu.Unlock()
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	got := run.stored()
+	slices.Sort(got)
+	if len(got) != 50_001 || len(slices.Compact(got)) != 50_001 {
+		t.Errorf("%d records, %d different", len(got), len(slices.Compact(got)))
+	}
 }

@@ -15,6 +15,8 @@ import (
 const (
 	segmentBytesDefault = 16 << 20
 	bytesMaxDefault     = 1 << 30
+	// segmentsMin is how many segments a journal's limit has room for, where their size is not set.
+	segmentsMin = 8
 )
 
 // ErrFull says that the journal has reached its limit: what is in it must be settled first.
@@ -24,7 +26,8 @@ var ErrFull = errors.New("the journal is full")
 type Config struct {
 	// FS is the file system; nil means the operating system's.
 	FS FS
-	// SegmentBytes is how large a segment grows before the next begins; 0 means 16 MiB.
+	// SegmentBytes is how large a segment grows before the next begins; 0 means 16 MiB, and less where BytesMax is: what is settled is removed by
+	// segments, so that one which could not be let go would keep the journal full.
 	SegmentBytes int64
 	// BytesMax bounds what the journal takes on disk; 0 means 1 GiB. Bundles are refused beyond it, what settles them is not.
 	BytesMax int64
@@ -104,11 +107,11 @@ func Open(log *slog.Logger, dir string, cfg Config) (*Journal, *Loaded, error) {
 	if cfg.FS == nil {
 		cfg.FS = OSFS{}
 	}
-	if cfg.SegmentBytes == 0 {
-		cfg.SegmentBytes = segmentBytesDefault
-	}
 	if cfg.BytesMax == 0 {
 		cfg.BytesMax = bytesMaxDefault
+	}
+	if cfg.SegmentBytes == 0 {
+		cfg.SegmentBytes = min(segmentBytesDefault, cfg.BytesMax/segmentsMin)
 	}
 	j := &Journal{log: log, cfg: cfg, dir: dir, next: 1, number: 1, where: map[ID]place{}, floors: map[partition]floor{}}
 	if err := cfg.FS.MkdirAll(dir); err != nil {

@@ -192,7 +192,7 @@ func (f *Feed) read(ctx context.Context, to stream.Taker, args []string) error {
 	select {
 	case <-run.Ended():
 	case <-ctx.Done():
-		run.Stop()
+		run.Stop(stream.KillAfter)
 	}
 	stdout.Finish()
 	stderr.Finish()

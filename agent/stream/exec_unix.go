@@ -22,8 +22,8 @@ const (
 	restartMin = time.Second
 	// steadyAfter is how long a command must have run for the pauses to begin anew.
 	steadyAfter = time.Minute
-	// killAfter is how long a command that is told to end has before it is killed.
-	killAfter = 5 * time.Second
+	// KillAfter is how long a command that is told to end has before it is killed.
+	KillAfter = 5 * time.Second
 	// restAfter is how long what a command printed is waited for once it has ended: its children may hold the pipes.
 	restAfter = time.Second
 )
@@ -84,10 +84,10 @@ func (r *Running) Ended() <-chan struct{} { return r.ended }
 // Signal reaches the whole group. That nothing is left of it is no error.
 func (r *Running) Signal(s syscall.Signal) { _ = syscall.Kill(-r.cmd.Process.Pid, s) }
 
-// Stop tells the group to end, and kills it when the program does not.
-func (r *Running) Stop() {
+// Stop tells the group to end, and kills it when the program does not within grace.
+func (r *Running) Stop(grace time.Duration) {
 	r.Signal(syscall.SIGTERM)
-	timer := time.NewTimer(killAfter)
+	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
 	case <-r.ended:
@@ -288,7 +288,7 @@ func (x *Exec) watch(ctx context.Context, run *Running) {
 	case <-late:
 		x.log.Warn("the command takes too long and is ended", "timeout", x.cfg.Timeout)
 	}
-	run.Stop()
+	run.Stop(KillAfter)
 }
 
 func (x *Exec) readStderr(o *Output, to Taker) error {

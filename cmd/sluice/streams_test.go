@@ -253,7 +253,7 @@ func TestSyslogIsSpooled(t *testing.T) {
 // With a full journal connections are held; what a sender could write arrives, once, when the brokers are back.
 func TestSyslogWithAFullJournal(t *testing.T) {
 	addr := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
-	h := newHost(t, fmt.Sprintf(`syslog: {listen: ["tcp://%s"], format: raw}`, addr), "--journal-bytes-max", "2000000")
+	h := newHost(t, fmt.Sprintf(`syslog: {listen: ["tcp://%s"], format: raw}`, addr), "--journal-bytes-max", "4000000")
 	h.broker.up()
 	h.agent.up()
 	c := dialSoon(t, addr)
@@ -272,7 +272,7 @@ func TestSyslogWithAFullJournal(t *testing.T) {
 	}
 	h.settled(100)
 	h.broker.now.Kill()
-	if err := c.SetWriteDeadline(time.Now().Add(3 * time.Second)); err != nil {
+	if err := c.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	for write() == nil { // until the sender is held
