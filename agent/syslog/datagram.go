@@ -17,6 +17,8 @@ const (
 	DropBacklog = "backlog"
 	// datagramMax is the largest datagram.
 	datagramMax = 64 << 10
+	// manyBytes of one sender are not worth the wait for those of others.
+	manyBytes = 64 << 10
 	// takersMax bounds the senders whose datagrams are handed over at a time.
 	takersMax = 64
 	// sendersMax bounds the senders that are remembered.
@@ -120,7 +122,7 @@ func (q *queue) done(bytes int64) {
 
 // offer makes the batch a chunk.
 func (b *batch) offer() *stream.Offer {
-	o := &stream.Offer{Origin: b.origin, More: true}
+	o := &stream.Offer{Origin: b.origin, More: len(b.data) >= manyBytes}
 	o.Chunk.Data, o.Chunk.Lines, o.Chunk.Skipped = b.data, b.lines, b.skipped
 	o.Chunk.Base, o.Chunk.From, o.Chunk.End.Offset = b.base, b.base, b.base+b.size()
 	return o
