@@ -61,6 +61,9 @@ type Config struct {
 	// InFlightBytesMax bounds the memory of unacknowledged batches of a
 	// pipeline; 0 means 16 MiB.
 	InFlightBytesMax int64
+	// MemoryMax is the memory of the whole process, in which lines on their way, of all pipelines together, get a part; 0 means 256 MiB.
+	// Who owns the process sees to the runtime's own limit.
+	MemoryMax int64
 	// OpenFilesMax bounds the descriptors of followed files of a pipeline;
 	// 0 means half the process's limit.
 	OpenFilesMax int
@@ -105,6 +108,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.ScanInterval, scanIntervalDefault)
 	setDefault(&c.RotateGrace, rotateGraceDefault)
 	setDefault(&c.LineIdle, lineIdleDefault)
+	setDefault(&c.MemoryMax, MemoryMaxDefault)
 	setDefault(&c.PositionsKeep, positionsKeepDefault)
 	setDefault(&c.OpenFilesMax, openFilesLimit())
 	if c.Now == nil {
@@ -133,6 +137,7 @@ type Agent struct {
 	lock   *dirlock.Lock
 	blocks *tail.Blocks
 	skip   func(string, tail.Info) bool
+	budget *budget
 	soon   chan struct{} // holds a token when a checkpoint is due at once
 
 	// reloading is held while pipelines come and go.
@@ -192,7 +197,7 @@ func New(log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.Pipelin
 		return nil, err
 	}
 	a := &Agent{log: log, cfg: cfg, lock: lock, checkpoint: checkpointFile{dir: cfg.StateDir, log: log}, soon: make(chan struct{}, 1), begun: make(chan struct{}),
-		blocks: &tail.Blocks{}, skip: ownFiles(cfg.StateDir)}
+		blocks: &tail.Blocks{}, skip: ownFiles(cfg.StateDir), budget: newBudget(cfg.MemoryMax)}
 	if err := a.setUp(pipes); err != nil {
 		return nil, errors.Join(err, a.release())
 	}
@@ -235,6 +240,9 @@ func (a *Agent) setUp(pipes []*pipelines.Pipeline) error {
 
 // build makes a runner that holds nothing yet.
 func (a *Agent) build(p *pipelines.Pipeline) (*runner, error) {
+	if err := checkMemory(p, a.cfg.MemoryMax); err != nil {
+		return nil, err
+	}
 	r, err := newRunner(a.log, p, a.cfg)
 	if err != nil {
 		return nil, err
@@ -254,10 +262,12 @@ func (a *Agent) build(p *pipelines.Pipeline) (*runner, error) {
 // open gives a runner what the checkpoint knows of its pipeline, the account to go on with, and its destination.
 func (a *Agent) open(r *runner, account Account) error {
 	files, known := a.others[r.pipe.Name]
+	r.share = a.budget.join(r.nudge)
 	account.Pipeline, account.Input = r.pipe.Name, r.pipe.Collect.Input()
 	r.account = account
 	r.restore(files, known)
 	if err := a.destination(r, files); err != nil {
+		r.share.leave()
 		return errors.Join(fmt.Errorf("pipeline %s: %w", r.pipe.Name, err), r.kept.close())
 	}
 	r.kept.save = a.saveSoon

@@ -125,7 +125,7 @@ func (r *runner) take(o *origin, c *reading, now time.Time, begin func() progres
 	p.memory += grown
 	x := piece{headers: o.headers, id: o.identity, name: o.name}
 	r.mu.Lock()
-	r.memory += grown
+	r.holdLocked(grown)
 	if begin != nil {
 		x.progress = begin()
 	}
@@ -189,7 +189,7 @@ func (r *runner) ship() {
 		memory += producer.MemoryOf(b)
 	}
 	r.mu.Lock()
-	r.memory += memory - p.memory
+	r.holdLocked(memory - p.memory)
 	r.mu.Unlock()
 	p.memory = memory
 	r.dest.Send(&p.bundle)
@@ -200,6 +200,9 @@ func (p *parcel) written(sequence uint64) {
 	r := p.runner
 	r.mu.Lock()
 	p.sequence = sequence
+	for _, b := range p.bundle.Batches {
+		r.account.Sent.add(Count{Lines: b.Lines, Bytes: b.SourceBytes})
+	}
 	r.unsettled[sequence] = true
 	r.journalled = max(r.journalled, sequence+1)
 	if r.spills && r.memory > r.cfg.InFlightBytesMax/spillShare {
@@ -236,7 +239,7 @@ func (p *parcel) settled() {
 	for len(r.parcels) > 0 && r.parcels[0].done {
 		r.parcels = r.parcels[1:]
 	}
-	r.memory -= p.memory
+	r.holdLocked(-p.memory)
 	delete(r.unsettled, p.sequence)
 	r.dirty = true
 	r.finishLocked()

@@ -324,8 +324,11 @@ func (r *files) take(s *source, c *reading, now time.Time) {
 		r.saySplit(s.track.path)
 	}
 	from, end := c.lines.From, c.lines.End
+	n := Count{Lines: int64(len(c.lines.Lines)), Bytes: c.lines.Bytes()}
 	r.runner.take(&s.origin, c, now, func() progress {
-		return &filePiece{track: s.track, step: s.track.begin(end), generation: s.track.generation, from: from, end: end, seen: now}
+		t := s.track
+		t.read.add(n)
+		return &filePiece{track: t, step: t.begin(end, now), generation: t.generation, from: from, end: end, seen: now, count: n}
 	})
 }
 
@@ -337,10 +340,14 @@ type filePiece struct {
 	from       int64
 	end        tail.Position
 	seen       time.Time
+	count      Count
 }
 
 // settleLocked implements progress.
-func (p *filePiece) settleLocked() { p.track.settle(p.step) }
+func (p *filePiece) settleLocked() {
+	p.track.settle(p.step)
+	p.track.settled.add(p.count)
+}
 
 // journalRange implements progress.
 func (p *filePiece) journalRange() journal.Range {

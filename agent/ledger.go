@@ -38,6 +38,8 @@ type Account struct {
 	Acked    Count
 	InFlight Count
 	Dropped  map[string]Count // by reason
+	// Sent are lines that went into the journal, and from there to the brokers or on their way.
+	Sent Count
 	// Recovered are lines that the journal held unsettled at the start; they count as read. Unknown are lines of which it cannot be told
 	// whether the brokers had stored them before they were sent again, or held.
 	Recovered, Unknown Count

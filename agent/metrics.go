@@ -14,41 +14,48 @@ type collector struct {
 
 	linesRead, bytesRead, linesAcked, bytesAcked, dropped, droppedBytes,
 	inFlight, lag, open, rotations, truncations, copies, lost, deleted, oldest, checkpoint, errors,
-	recovered, unknown, journalBytes, journalBatches, cut, split, malformed *prometheus.Desc
+	recovered, unknown, journalBytes, journalBatches, cut, split, malformed, linesSent, bytesSent, followed, memory, memoryMax *prometheus.Desc
+	files fileMetrics
 }
 
 func newCollector(a *Agent) *collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("sluice_agent_"+name, help, labels, nil)
 	}
-	const p = "pipeline"
+	const p, in = "pipeline", "input"
 	return &collector{
 		streams:        newStreamDescs(desc),
 		agent:          a,
-		linesRead:      desc("lines_read_total", "Lines read from files.", p),
-		bytesRead:      desc("bytes_read_total", "Bytes read from files.", p),
-		linesAcked:     desc("lines_acked_total", "Lines that the brokers acknowledged.", p),
-		bytesAcked:     desc("bytes_acked_total", "Bytes, as in the files, of lines that the brokers acknowledged.", p),
-		dropped:        desc("lines_dropped_total", "Lines not sent to the topic, by reason.", p, "reason"),
-		droppedBytes:   desc("bytes_dropped_total", "Bytes, as in the files, not sent to the topic, by reason.", p, "reason"),
-		inFlight:       desc("in_flight_lines", "Lines read and neither acknowledged nor dropped.", p),
-		lag:            desc("lag_bytes", "Bytes that followed files hold and that are not acknowledged.", p),
-		open:           desc("files_open", "Descriptors held of followed files.", p),
-		rotations:      desc("rotations_total", "Files renamed or removed while followed.", p),
-		truncations:    desc("truncations_total", "Files emptied or rewritten.", p),
-		copies:         desc("copies_total", "Files recognised as copies of files that were read.", p),
-		lost:           desc("truncated_bytes_total", "Estimate of the bytes that truncations destroyed unread.", p),
-		deleted:        desc("deleted_bytes", "Bytes that removed files keep on disk while they are still read.", p),
-		oldest:         desc("oldest_unacked_seconds", "Age of the oldest line that is not acknowledged.", p),
+		linesRead:      desc("lines_read_total", "Lines read from files.", p, in),
+		bytesRead:      desc("bytes_read_total", "Bytes read from files.", p, in),
+		linesAcked:     desc("lines_acked_total", "Lines that the brokers acknowledged.", p, in),
+		bytesAcked:     desc("bytes_acked_total", "Bytes, as in the files, of lines that the brokers acknowledged.", p, in),
+		dropped:        desc("lines_dropped_total", "Lines not sent to the topic, by reason.", p, in, "reason"),
+		droppedBytes:   desc("bytes_dropped_total", "Bytes, as in the files, not sent to the topic, by reason.", p, in, "reason"),
+		inFlight:       desc("in_flight_lines", "Lines read and neither acknowledged nor dropped.", p, in),
+		lag:            desc("lag_bytes", "Bytes that followed files hold and that are not acknowledged.", p, in),
+		open:           desc("files_open", "Descriptors held of followed files.", p, in),
+		rotations:      desc("rotations_total", "Files renamed or removed while followed.", p, in),
+		truncations:    desc("truncations_total", "Files emptied or rewritten.", p, in),
+		copies:         desc("copies_total", "Files recognised as copies of files that were read.", p, in),
+		lost:           desc("truncated_bytes_total", "Estimate of the bytes that truncations destroyed unread.", p, in),
+		deleted:        desc("deleted_bytes", "Bytes that removed files keep on disk while they are still read.", p, in),
+		oldest:         desc("oldest_unacked_seconds", "Age of the oldest line that is not acknowledged.", p, in),
 		checkpoint:     desc("checkpoint_age_seconds", "Time since the checkpoint was last known to be up to date."),
-		recovered:      desc("recovered_lines_total", "Lines that the journal held unsettled when the agent started; they count as read.", p),
-		unknown:        desc("unknown_lines_total", "Lines of which it could not be told whether the brokers had stored them.", p),
-		journalBytes:   desc("journal_bytes", "Bytes that the journal takes on disk.", p),
-		journalBatches: desc("journal_unsettled_batches", "Batches in the journal that are not settled.", p),
-		cut:            desc("cut_lines_total", "Lines over line_bytes_max, of which the rest was dropped.", p),
-		split:          desc("split_records_total", "Records of several lines that a limit of multiline ended.", p),
-		malformed:      desc("malformed_lines_total", "Lines of containers' files that are not of their form; they are sent as they are.", p),
-		errors:         desc("produce_errors_total", "Failures to produce that were not a record's own.", p),
+		recovered:      desc("recovered_lines_total", "Lines that the journal held unsettled when the agent started; they count as read.", p, in),
+		unknown:        desc("unknown_lines_total", "Lines of which it could not be told whether the brokers had stored them.", p, in),
+		journalBytes:   desc("journal_bytes", "Bytes that the journal takes on disk.", p, in),
+		journalBatches: desc("journal_unsettled_batches", "Batches in the journal that are not settled.", p, in),
+		cut:            desc("cut_lines_total", "Lines over line_bytes_max, of which the rest was dropped.", p, in),
+		split:          desc("split_records_total", "Records of several lines that a limit of multiline ended.", p, in),
+		malformed:      desc("malformed_lines_total", "Lines of containers' files that are not of their form; they are sent as they are.", p, in),
+		linesSent:      desc("lines_sent_total", "Lines that went into the journal, and from there to the brokers.", p, in),
+		bytesSent:      desc("bytes_sent_total", "Bytes, as in the files, of lines that went into the journal.", p, in),
+		followed:       desc("files_followed", "Files that are followed.", p, in),
+		memory:         desc("memory_bytes", "Memory of lines on their way, of all pipelines."),
+		memoryMax:      desc("memory_limit_bytes", "What lines on their way may take together: a quarter of --memory-max."),
+		files:          newFileMetrics(),
+		errors:         desc("produce_errors_total", "Failures to produce that were not a record's own.", p, in),
 	}
 }
 
@@ -63,18 +70,22 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	age := now.Sub(time.Unix(0, c.agent.written.Load())).Seconds()
 	ch <- prometheus.MustNewConstMetric(c.checkpoint, prometheus.GaugeValue, max(age, 0))
+	ch <- prometheus.MustNewConstMetric(c.memory, prometheus.GaugeValue, float64(c.agent.budget.taken()))
+	ch <- prometheus.MustNewConstMetric(c.memoryMax, prometheus.GaugeValue, float64(c.agent.budget.limit))
 }
 
 func (c *collector) collect(ch chan<- prometheus.Metric, r *member, now time.Time) {
 	a := r.snapshotAccount()
 	counter := func(d *prometheus.Desc, v int64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{a.Pipeline}, labels...)...)
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{a.Pipeline, a.Input}, labels...)...)
 	}
 	gauge := func(d *prometheus.Desc, v float64) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, a.Pipeline)
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, a.Pipeline, a.Input)
 	}
 	counter(c.linesRead, a.Read.Lines)
 	counter(c.bytesRead, a.Read.Bytes)
+	counter(c.linesSent, a.Sent.Lines)
+	counter(c.bytesSent, a.Sent.Bytes)
 	counter(c.linesAcked, a.Acked.Lines)
 	counter(c.bytesAcked, a.Acked.Bytes)
 	for reason, n := range a.Dropped {
@@ -96,6 +107,10 @@ func (c *collector) collect(ch chan<- prometheus.Metric, r *member, now time.Tim
 	gauge(c.inFlight, float64(a.InFlight.Lines))
 	gauge(c.lag, float64(a.LagBytes))
 	gauge(c.open, float64(a.FilesOpen))
+	gauge(c.followed, float64(a.FilesFollowed))
+	if f, ok := r.input.(*files); ok {
+		c.files.collect(ch, &a, f.furthestBehind(filesShown), now)
+	}
 	gauge(c.deleted, float64(a.DeletedBytes))
 	gauge(c.oldest, r.oldestUnacked(now).Seconds())
 	c.streams.collect(ch, r.runner)

@@ -84,10 +84,12 @@ func (a *Agent) plan(pipes []*pipelines.Pipeline) (*plan, error) {
 		}
 		r, err := a.build(pipe)
 		if err == nil && a.cfg.Destination == nil {
-			_, err = connect.Brokers(pipe.Brokers, a.cfg.Brokers)
+			if _, err = connect.Brokers(pipe.Brokers, a.cfg.Brokers); err != nil {
+				err = fmt.Errorf("pipeline %s: %w", pipe.Name, err)
+			}
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: pipeline %s: %w", pipe.Pos, pipe.Name, err))
+			errs = append(errs, fmt.Errorf("%s: %w", pipe.Pos, err))
 			continue
 		}
 		m := &member{runner: r, ended: make(chan struct{})}
@@ -184,9 +186,10 @@ func (a *Agent) change(p *plan) error {
 	accounts := map[string]Account{}
 	failed := map[string]error{}
 	inputs := map[string]input{}
+	errorsOf := map[string]int64{}
 	for _, m := range p.olds {
 		accounts[m.pipe.Name] = a.bury(m)
-		inputs[m.pipe.Name] = m.input
+		inputs[m.pipe.Name], errorsOf[m.pipe.Name] = m.input, m.produceErrors.Load()
 	}
 	var errs []error
 	for _, m := range p.news {
@@ -200,6 +203,7 @@ func (a *Agent) change(p *plan) error {
 		}
 		if known {
 			m.account.goOn(&before)
+			m.produceErrors.Store(errorsOf[name])
 		}
 		if h, ok := m.input.(heir); ok && inputs[name] != nil {
 			h.inherit(inputs[name])
@@ -215,6 +219,7 @@ func (a *Agent) change(p *plan) error {
 // bury closes what ended and keeps what is known of its positions for a successor, now or later.
 func (a *Agent) bury(m *member) Account {
 	m.dest.Close()
+	m.share.leave()
 	if err := m.kept.close(); err != nil {
 		a.log.Warn("the journal cannot be closed", "pipeline", m.pipe.Name, "error", err)
 	}
@@ -255,5 +260,5 @@ func (a *Account) goOn(before *Account) {
 	again.Lines, again.Bytes = max(again.Lines, 0), max(again.Bytes, 0)
 	a.Read.add(again)
 	a.drop(dropReread, again)
-	a.Recovered = before.Recovered // nothing was found that had not been known
+	a.Recovered, a.Sent = before.Recovered, before.Sent // nothing was found that had not been known
 }

@@ -91,6 +91,7 @@ type runner struct {
 	mu      sync.Mutex
 	account Account   // guarded by mu
 	memory  int64     // guarded by mu: bytes of memory in flight
+	share   *share    // of the budget of all pipelines
 	parcels []*parcel // guarded by mu: in the order opened; the first is not settled
 	// unsettled are the sequences of journal entries whose parcels are not settled, journalled is the sequence after the last one written.
 	unsettled  map[uint64]bool // guarded by mu
@@ -191,11 +192,17 @@ func (r *runner) shipDue(other time.Time) time.Time {
 	return earlier(other, r.parcel.opened.Add(r.linger))
 }
 
+// holdLocked counts memory of lines on their way. It needs mu.
+func (r *runner) holdLocked(bytes int64) {
+	r.memory += bytes
+	r.share.add(bytes)
+}
+
 // room says whether another chunk may be in flight.
 func (r *runner) room() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.memory < r.cfg.InFlightBytesMax
+	return r.memory < r.cfg.InFlightBytesMax && r.share.room()
 }
 
 // notePlight counts a failure to produce that is not a record's own.

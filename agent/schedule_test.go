@@ -358,6 +358,7 @@ func (s *schedule) launch() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	r.share = newBudget(MemoryMaxDefault).join(r.nudge)
 	x, err := newFiles(r, &tail.Blocks{}, skip)
 	if err != nil {
 		s.t.Fatal(err)

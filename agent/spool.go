@@ -167,6 +167,7 @@ func (r *runner) recover(loaded *journal.Loaded) (bundles []*producer.Bundle, fl
 		lines := Count{Lines: b.Lines, Bytes: b.SourceBytes}
 		r.account.Read.add(lines)
 		r.account.InFlight.add(lines)
+		r.account.Sent.add(lines)
 		r.account.Recovered.add(lines)
 	}
 	for _, f := range loaded.Floors {

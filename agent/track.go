@@ -22,6 +22,8 @@ type track struct {
 	pending []step // chunks in the order read; the first is not settled
 	first   uint64 // sequence of pending[0]
 	size    int64  // of the file at the last look
+	// read and settled are what was read of it, and acknowledged or dropped of that, since the agent started.
+	read, settled Count
 	// followed says that a source has it.
 	followed bool
 	// replaced says that the file holds another content now. It belongs to the
@@ -34,11 +36,12 @@ type step struct {
 	end        tail.Position
 	generation uint64
 	settled    bool
+	begun      time.Time
 }
 
 // begin adds a chunk and returns its sequence.
-func (t *track) begin(end tail.Position) uint64 {
-	t.pending = append(t.pending, step{end: end, generation: t.generation})
+func (t *track) begin(end tail.Position, now time.Time) uint64 {
+	t.pending = append(t.pending, step{end: end, generation: t.generation, begun: now})
 	return t.first + uint64(len(t.pending)) - 1
 }
 

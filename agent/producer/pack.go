@@ -13,6 +13,8 @@ const (
 	batchBytesDefault = 1 << 20
 	// keptBytesMin is the smallest batch whose memory is kept for another.
 	keptBytesMin = 64 << 10
+	// keptBytesMax is the largest: that of a batch which holds one long record is not kept.
+	keptBytesMax = 2 << 20
 	// recordSlackBytes is what a record takes beside key, value and headers.
 	recordSlackBytes = 24
 )
@@ -55,7 +57,7 @@ type Memory struct{ data, marks sync.Pool }
 
 // release takes back the memory of a batch that is settled.
 func (m *Memory) release(b *Batch) {
-	if data := b.Data; cap(data) >= keptBytesMin {
+	if data := b.Data; cap(data) >= keptBytesMin && cap(data) <= keptBytesMax {
 		keep := []byte(data[:0])
 		m.data.Put(&keep)
 	}
@@ -157,6 +159,9 @@ func (k *Pack) close() error {
 		Topic: k.topic, Partition: k.partition, Class: k.class, Data: data, Marks: k.marks,
 		Lines: int64(k.builder.Count()), SourceBytes: k.bytes, Records: int32(k.builder.Count()), Size: len(data),
 	})
+	if k.builder.Bytes() > keptBytesMax {
+		k.builder = record.Builder{Compressor: p.compressor}
+	}
 	k.builder.Reset()
 	k.marks, k.bytes, k.headers = nil, 0, nil
 	return nil

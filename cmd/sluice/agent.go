@@ -16,6 +16,7 @@ func newAgent(c *common) *cobra.Command {
 	var cfg agent.Config
 	var brokers, metrics string
 	var watched bool
+	memory := sizeValue(agent.MemoryMaxDefault)
 	cmd := &cobra.Command{
 		Use: "agent FILE...", Short: "Follow files and push their lines to a broker",
 		Long: "Runs the collecting part of the pipelines, as a service, until SIGTERM; then it drains. SIGHUP has it take the files again: what\n" +
@@ -33,7 +34,8 @@ func newAgent(c *common) *cobra.Command {
 				return err
 			}
 			defer port.release()
-			cfg.Brokers = splitAddrs(brokers)
+			cfg.Brokers, cfg.MemoryMax = splitAddrs(brokers), int64(memory)
+			limitMemory(int64(memory))
 			reg := newRegistry()
 			a, err := newAgentRole(log, reg, pipes, cfg)
 			if err != nil {
@@ -52,6 +54,7 @@ func newAgent(c *common) *cobra.Command {
 	f.Int64Var(&cfg.JournalBytesMax, "journal-bytes-max", 1<<30, "bytes that a pipeline's journal may take on disk; reading waits when it is full")
 	f.DurationVar(&cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long a stop waits for acknowledgements; what is left is in the journal, and settled at the next start")
 	f.DurationVar(&cfg.PositionsKeep, "positions-keep", 168*time.Hour, "how long the position of a file that is gone is kept")
+	f.Var(&memory, "memory-max", "memory that the process may take; lines on their way, of all pipelines together, take a quarter of it")
 	f.BoolVar(&watched, "watch-config", false, "take the pipeline files again when they change, not only on SIGHUP")
 	f.StringVar(&brokers, "brokers", defaultBrokers, "brokers of pipelines that name none, host:port, comma-separated")
 	f.StringVar(&metrics, "metrics", "127.0.0.1:9602", "address of /metrics, /healthz and /readyz; empty for none")
