@@ -75,7 +75,7 @@ func newRoot() *cobra.Command {
 	})
 	root.PersistentFlags().StringVar(&c.logLevel, "log-level", "info", "lowest level that is logged: debug, info, warn, error")
 	root.PersistentFlags().StringVar(&c.logFormat, "log-format", "text", "text or json, on standard error")
-	root.AddCommand(newRun(c), newBroker(c), newAgent(c), newSink(c), newValidate(), newLag(), newGroups(c), newDLQ(c), newTable(c), newExplain(), newTopics(), newCluster(), newBench())
+	root.AddCommand(newRun(c), newBroker(c), newAgent(c), newSink(c), newValidate(), newConvert(), newLag(), newGroups(c), newDLQ(c), newTable(c), newExplain(), newTopics(), newCluster(), newBench())
 	return root
 }
 
