@@ -55,6 +55,7 @@ FAULTS_TIMEOUT ?= 3h
 # kind of brokers.
 SINK_ROUNDS ?= 150
 SINK_BROKERS ?= kafka,sluice
+SINK_LOADS   ?=
 
 # A module of its own: what the tests' Go clients need is not the product's.
 GO_CLIENTS := internal/compat/goclients
@@ -63,7 +64,7 @@ GO_CLIENTS := internal/compat/goclients
 SKIPPED_PARTS := $(CURDIR)/build/skipped-parts
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo cluster test test-unit test-kgo test-kill test-agent-chaos test-faults test-files test-sink-chaos compatibility race lint cross parts fuzz-short bench bench-broker bench-agent bench-cluster clean
+.PHONY: help build demo cluster test test-unit test-kgo test-kill test-agent-chaos test-faults test-files test-sink-chaos compatibility race lint cross parts fuzz-short bench bench-broker bench-agent bench-cluster bench-sinks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -153,6 +154,9 @@ bench-agent: ## the agent against rsyslog and the OpenTelemetry Collector in one
 
 bench-cluster: ## three of these brokers against three nodes of Apache Kafka in one run (some 15 minutes)
 	$(GO) test ./bench -v -count=1 -run ClusterAgainstKafka -timeout 60m -args -cluster-against-kafka
+
+bench-sinks: ## the ClickHouse sink beside ClickHouse's own Kafka engine in one run (some 3 minutes; SINK_LOADS picks)
+	$(GO) test ./bench -v -count=1 -run '^TestSinkSpeed$$' -timeout 20m -args -sinks -sinks.loads '$(SINK_LOADS)'
 
 clean: ## remove what the build made (not the cache of parts)
 	rm -rf bin build

@@ -38,7 +38,7 @@ func TestPrometheusConfiguration(t *testing.T) {
 func TestAlertsNameMetrics(t *testing.T) {
 	source := sourceText(t)
 	for _, name := range regexp.MustCompile(`sluice_\w+`).FindAllString(readText(t, "prometheus/alerts.yml"), -1) {
-		made := slices.ContainsFunc([]string{"", "sluice_", "sluice_agent_"}, func(prefix string) bool {
+		made := slices.ContainsFunc([]string{"", "sluice_", "sluice_agent_", "sluice_sink_"}, func(prefix string) bool {
 			return strings.Contains(source, `"`+strings.TrimPrefix(name, prefix)+`"`)
 		})
 		if !made {

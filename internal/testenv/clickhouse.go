@@ -110,6 +110,9 @@ var chserver = binary{pkg: "./internal/testenv/chserver"}
 // one with the user default, who has no password.
 type ClickHouseConfig struct {
 	Users []ClickHouseUser // beside default
+	// Shards are native addresses, host:port, of servers that with this one make
+	// up the cluster "shards".
+	Shards []string
 }
 
 // ClickHouseUser may do all, or only read.
@@ -144,7 +147,7 @@ func StartClickHouse(t testing.TB, cfg ClickHouseConfig) *ClickHouseServer {
 	s := &ClickHouseServer{Dir: t.TempDir()}
 	native, http := FreePort(t), FreePort(t)
 	s.Addr, s.HTTPAddr = fmt.Sprintf("127.0.0.1:%d", native), fmt.Sprintf("127.0.0.1:%d", http)
-	config := map[string]any{"Dir": s.Dir, "NativePort": native, "HTTPPort": http, "Users": cfg.Users}
+	config := map[string]any{"Dir": s.Dir, "NativePort": native, "HTTPPort": http, "Users": cfg.Users, "Shards": portsOf(cfg.Shards)}
 	for _, name := range []string{"config.xml", "users.xml"} {
 		var b bytes.Buffer
 		if err := clickHouseTemplates.ExecuteTemplate(&b, name, config); err != nil {
@@ -165,6 +168,14 @@ func StartClickHouse(t testing.TB, cfg ClickHouseConfig) *ClickHouseServer {
 	s.start(t)
 	t.Cleanup(func() { s.Kill() })
 	return s
+}
+
+func portsOf(addrs []string) (ports []string) {
+	for _, addr := range addrs {
+		_, port, _ := strings.Cut(addr, ":")
+		ports = append(ports, port)
+	}
+	return ports
 }
 
 func (s *ClickHouseServer) start(t testing.TB) {
