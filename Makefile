@@ -113,6 +113,10 @@ test-files: ## workers of the file sinks killed and frozen at every step, on loc
 test-sink-chaos: ## SINK_ROUNDS (150) faults drawn by SEED between brokers (Kafka, and three of these) and a ClickHouse table, compared record by record
 	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestSinkChaos$$' -v ./sinks/clickhouse -args -storm.rounds $(SINK_ROUNDS) -storm.seed $(SEED) -storm.on $(SINK_BROKERS)
 
+.PHONY: bench-files
+bench-files: ## what the sinks of files take a row, and JSON lines on a real HDFS against its client alone (2 minutes)
+	$(GO) test ./bench -v -count=1 -run '^TestFiles$$' -timeout 20m -args -files
+
 compatibility: ## write docs/compatibility.md from a run against the broker and one against Kafka
 	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) ./internal/compat -args -update
 	$(GO) test -count=1 -vet=off -timeout $(TEST_TIMEOUT) ./internal/compat -args -update -against=kafka

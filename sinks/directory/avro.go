@@ -29,7 +29,7 @@ func avroCodec(c pipelines.Compression) (ocf.CodecName, error) {
 	case pipelines.CompressionZstd, pipelines.CompressionAuto, "":
 		return ocf.ZStandard, nil
 	default:
-		return "", fmt.Errorf("Avro cannot be compressed with %s: use zstd, snappy, deflate or none", c)
+		return "", fmt.Errorf("files of Avro cannot be compressed with %s: use zstd, snappy, deflate or none", c)
 	}
 }
 

@@ -53,7 +53,7 @@ type columnBlock struct {
 	text      []byte  // of all columns
 
 	// Of files of Parquet, from one to the next.
-	file       *parquet.Writer
+	file       *parquet.GenericWriter[any]
 	fileSchema *schema // that file has
 	chunk      []parquet.Value
 }

@@ -15,6 +15,7 @@ func TestClickHouseReadsTheFiles(t *testing.T) {
 	for _, c := range []struct{ format, compression string }{
 		{"parquet", "none"}, {"parquet", "gzip"}, {"parquet", "snappy"}, {"parquet", "lz4"}, {"parquet", "zstd"},
 		{"json", "none"}, {"json", "gzip"}, {"json", "zstd"},
+		{"avro", "none"}, {"avro", "deflate"}, {"avro", "snappy"}, {"avro", "zstd"},
 	} {
 		t.Run(c.format+"-"+c.compression, func(t *testing.T) {
 			r := newRig(t, jsonTopic, "    format: "+c.format+"\n    compression: "+c.compression+"\n")
@@ -32,17 +33,14 @@ func TestClickHouseReadsTheFiles(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(server.Dir, name), text, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			format := "Parquet"
-			if c.format == "json" {
-				format = "JSONEachRow"
-			}
+			format := map[string]string{"parquet": "Parquet", "json": "JSONEachRow", "avro": "Avro"}[c.format]
 			got := server.Query(t, fmt.Sprintf(`SELECT count(), uniqExact(_offset), countIf(n = _offset AND s = concat('value ', toString(_offset)) AND f = _offset + 0.5
 				AND same = 'x' AND b AND _topic = 'p' AND _partition = 3) FROM file('%s', '%s')`, name, format))
 			if got != "5000\t5000\t5000" {
 				t.Error(got)
 			}
-			if c.format == "parquet" {
-				if got := server.Query(t, fmt.Sprintf("SELECT toString(_time) FROM file('%s', Parquet) LIMIT 1 SETTINGS session_timezone = 'UTC'", name)); got != "2026-11-30 10:00:00.123456" {
+			if c.format != "json" {
+				if got := server.Query(t, fmt.Sprintf("SELECT toString(_time) FROM file('%s', %s) LIMIT 1 SETTINGS session_timezone = 'UTC'", name, format)); got != "2026-11-30 10:00:00.123456" {
 					t.Error(got)
 				}
 			}

@@ -103,7 +103,7 @@ func (b *columnBlock) encodeParquet(w io.Writer, f *pipelines.Files, rows []int3
 		if err != nil {
 			return err
 		}
-		b.file = parquet.NewWriter(w, parquetSchema(b.schema),
+		b.file = parquet.NewGenericWriter[any](w, parquetSchema(b.schema),
 			parquet.Compression(codec),
 			parquet.PageBufferSize(pageBytes),
 			parquet.DictionaryMaxBytes(dictionaryBytesMax),
