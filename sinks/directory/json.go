@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -19,6 +20,25 @@ type jsonBlock struct {
 	places  *placer
 	lines   []byte
 	ends    []int // of each row's line
+
+	// What lines have in common, as text.
+	names []jsonName // of the n-th value of a row: most rows have the same shape
+	head  jsonHead
+}
+
+// jsonName is a name as it stands in a line: ,"NAME":
+type jsonName struct {
+	name string
+	text []byte
+}
+
+// jsonHead is the beginning of a line, up to the offset, and the timestamp behind it.
+type jsonHead struct {
+	topic     string
+	partition int32
+	text      []byte
+	time      time.Time
+	timeText  []byte
 }
 
 func newJSONBlock(columns *pipelines.Columns, places *placer) *jsonBlock {
@@ -41,21 +61,15 @@ func (b *jsonBlock) Append(e *pipelines.Event) error {
 		return err
 	}
 	start := len(b.lines)
-	dst := append(b.lines, `{"_topic":`...)
-	dst = pipelines.StringOf(e.Meta.Topic).AppendJSON(dst)
-	dst = append(dst, `,"_partition":`...)
-	dst = pipelines.Int(int64(e.Meta.Partition)).AppendJSON(dst)
-	dst = append(dst, `,"_offset":`...)
-	dst = pipelines.Int(e.Meta.Offset).AppendJSON(dst)
-	dst = append(dst, `,"_time":"`...)
-	dst = append(e.Meta.Time.UTC().AppendFormat(dst, time.RFC3339Nano), '"')
+	dst := b.appendHead(b.lines, &e.Meta)
 	if b.places.noTime {
 		dst = append(dst, `,"`+columnNoTime+`":true`...)
 	}
+	n := 0
 	err = eachField(b.columns, e, func(name string, v pipelines.Value) error {
-		dst = append(dst, ',')
-		dst = append(pipelines.StringOf(name).AppendJSON(dst), ':')
+		dst = append(dst, b.name(n, name)...)
 		dst = v.AppendJSON(dst)
+		n++
 		return nil
 	})
 	if err != nil {
@@ -66,6 +80,41 @@ func (b *jsonBlock) Append(e *pipelines.Event) error {
 	b.ends = append(b.ends, len(b.lines))
 	b.places.put(group)
 	return nil
+}
+
+// appendHead appends the columns of every row.
+func (b *jsonBlock) appendHead(dst []byte, m *pipelines.Meta) []byte {
+	h := &b.head
+	if h.text == nil || h.topic != m.Topic || h.partition != m.Partition {
+		h.topic, h.partition = m.Topic, m.Partition
+		h.text = append(h.text[:0], `{"_topic":`...)
+		h.text = pipelines.StringOf(m.Topic).AppendJSON(h.text)
+		h.text = append(h.text, `,"_partition":`...)
+		h.text = strconv.AppendInt(h.text, int64(m.Partition), 10)
+		h.text = append(h.text, `,"_offset":`...)
+	}
+	if h.timeText == nil || !h.time.Equal(m.Time) {
+		h.time = m.Time
+		h.timeText = append(h.timeText[:0], `,"_time":"`...)
+		h.timeText = append(m.Time.UTC().AppendFormat(h.timeText, time.RFC3339Nano), '"')
+	}
+	dst = append(dst, h.text...)
+	dst = strconv.AppendInt(dst, m.Offset, 10)
+	return append(dst, h.timeText...)
+}
+
+// name is the text of the n-th value's name.
+func (b *jsonBlock) name(n int, name string) []byte {
+	if n < len(b.names) && b.names[n].name == name {
+		return b.names[n].text
+	}
+	text := append(pipelines.StringOf(name).AppendJSON([]byte{','}), ':')
+	if n < len(b.names) {
+		b.names[n] = jsonName{name, text}
+	} else if n == len(b.names) && n < columnsMax {
+		b.names = append(b.names, jsonName{name, text})
+	}
+	return text
 }
 
 // eachField calls fn for the row's own columns: the mapped ones, or every field.

@@ -48,6 +48,8 @@ type Sink struct {
 	hash    string     // of the mapping
 	ledgers map[ledgerKey]*ledger
 	current map[int32]*ledger // of each partition, by the topic ID that was asked for last
+
+	namesMu sync.Mutex // guards byNames; held over the reading of the tree
 	byNames map[ledgerKey][]span
 }
 
@@ -137,6 +139,9 @@ func (s *Sink) Check(context.Context) (sinks.Destination, error) {
 	if err != nil {
 		return d, fmt.Errorf("directory %s: %w", d.Server, err)
 	}
+	s.namesMu.Lock()
+	s.byNames = nil // the directory may have been made again
+	s.namesMu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fs, s.schema = dir, known
@@ -295,8 +300,8 @@ func (s *Sink) removeLeftover(dir FS, name, final string, c sinks.Claim) error {
 
 // storedByNames is what the names of the files in the whole tree say of a partition that has no ledger yet. The tree is read once.
 func (s *Sink) storedByNames(dir FS, l *ledger) ([]span, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.namesMu.Lock()
+	defer s.namesMu.Unlock()
 	if s.byNames == nil {
 		found := map[ledgerKey][]span{}
 		if err := readNames(dir, "", found); err != nil {

@@ -381,6 +381,28 @@ func TestDirectoryRemovedWhileRunning(t *testing.T) {
 	}
 }
 
+// TestFilesWithoutLedger: what lies there without a ledger counts by the names, in the whole tree, until it is gone.
+func TestFilesWithoutLedger(t *testing.T) {
+	r := newRig(t, jsonTopic, "    partition: {path: 'k={k}'}\n")
+	r.write(0, `{"k":1}`, `{"k":2}`)
+	if err := os.RemoveAll(filepath.Join(r.dir, controlDir)); err != nil {
+		t.Fatal(err)
+	}
+	r.restart()
+	stored, err := r.sink.Stored(t.Context(), claim(0, 9))
+	if diff := cmp.Diff([]sinks.Range{{Lo: 0, Hi: 1}}, stored.Present); diff != "" || stored.Max != 1 || err != nil {
+		t.Error(diff, stored.Max, err)
+	}
+	if err := os.RemoveAll(r.dir); err != nil {
+		t.Fatal(err)
+	}
+	r.sink.ledger("p", 3, topicID).loaded = false
+	stored, err = r.sink.Stored(t.Context(), claim(0, 9))
+	if len(stored.Present) != 0 || stored.Max != -1 || err != nil {
+		t.Errorf("%+v, %v", stored, err)
+	}
+}
+
 func TestTwoProcessesAgreeOnTheSchema(t *testing.T) {
 	r := newRig(t, jsonTopic, "")
 	other, err := New(quiet(), r.pipe.Sinks[0])
