@@ -82,7 +82,8 @@ type savedFile struct {
 	Head       uint64 `json:"head,omitempty"`
 	TailLen    int    `json:"tail_len,omitempty"`
 	Tail       uint64 `json:"tail,omitempty"`
-	Seen       int64  `json:"seen"` // seconds since 1970 when the file was last found
+	Packed     int64  `json:"packed,omitempty"` // size of a compressed file that was read to its end
+	Seen       int64  `json:"seen"`             // seconds since 1970 when the file was last found
 }
 
 func (f savedFile) position() tail.Position {

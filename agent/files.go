@@ -40,10 +40,18 @@ type files struct {
 	queue    []*source            // to be read, in turn
 	timed    timeline             // sources to be looked at some time
 	suspects map[tail.ID]suspect
-	deferred []tail.Found     // within a scan: known files that hold another content
-	missed   bool             // within a scan: a known file moved before it could be looked at
-	strange  time.Time        // since when strangers wait for a scan that misses none; zero: none waits
-	atEnd    map[tail.ID]bool // present at the very first start with start_at: end, not begun yet
+	// surveys are of compressed files that may be copies, surveying the one under way.
+	surveys   map[tail.ID]*survey
+	surveying *survey
+	unpacking *source          // the compressed file that is read
+	packed    []*source        // those that wait for it
+	deferred  []tail.Found     // within a scan: known files that hold another content
+	missed    bool             // within a scan: a known file moved before it could be looked at
+	strange   time.Time        // since when strangers wait for a scan that misses none; zero: none waits
+	atEnd     map[tail.ID]bool // present at the very first start with start_at: end, not begun yet
+
+	links   *links
+	ignored bool // within follow: the file is too old to be read
 
 	hinted        bool // the hints have something to take
 	scanned       bool // once
@@ -64,15 +72,16 @@ type files struct {
 // newFiles makes the file input of a runner. skip tells files that are not to be followed.
 func newFiles(r *runner, blocks *tail.Blocks, skip func(string, tail.Info) bool) (*files, error) {
 	file := r.pipe.Collect.File
-	scanner, err := tail.NewScanner(file.Include, file.Exclude, skipNamespaces(file, skip))
+	links := newLinks(file)
+	scanner, err := tail.NewScanner(file.Include, file.Exclude, links.skip(skipNamespaces(file, skip)))
 	if err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", r.pipe.Name, err)
 	}
 	r.cfg = inputConfig(r.cfg, file)
 	in := &files{
-		runner: r, scanner: scanner, rate: newRate(file.RateLimit),
+		runner: r, scanner: scanner, links: links, rate: newRate(file.RateLimit),
 		reading: tail.FileConfig{Blocks: blocks, Encoding: encodingOf(file.Encoding)},
-		sources: map[tail.ID]*source{}, byPath: map[string]*source{}, family: map[string][]*source{}, suspects: map[tail.ID]suspect{},
+		sources: map[tail.ID]*source{}, byPath: map[string]*source{}, family: map[string][]*source{}, suspects: map[tail.ID]suspect{}, surveys: map[tail.ID]*survey{},
 		atEnd: map[tail.ID]bool{}, tracks: map[tail.ID]*track{},
 	}
 	if err := in.shape(); err != nil {
@@ -106,6 +115,9 @@ func inputConfig(cfg Config, file *pipelines.FileInput) Config {
 	}
 	if file.RotateGrace > 0 {
 		cfg.RotateGrace = file.RotateGrace
+	}
+	if file.OpenFilesMax > 0 {
+		cfg.OpenFilesMax = min(cfg.OpenFilesMax, file.OpenFilesMax)
 	}
 	if file.PartialAfter > 0 {
 		cfg.LineIdle = file.PartialAfter
@@ -166,9 +178,10 @@ func (r *files) step(ctx context.Context, now time.Time) bool {
 	r.stepping.Lock()
 	defer r.stepping.Unlock()
 	r.look(ctx, now)
+	surveyed := r.surveyStep()
 	s := r.next()
 	if s == nil {
-		return false
+		return surveyed
 	}
 	r.read(s, now, tail.Whole)
 	return true
@@ -267,6 +280,7 @@ func (r *files) closeFiles() {
 	for _, s := range r.sources {
 		r.close(s.file)
 	}
+	r.endSurveys(nil)
 }
 
 // begin starts reading. The topic may take less than the settings allow.

@@ -134,6 +134,7 @@ func (r *files) reconcile(files []tail.Found, now time.Time) (meeting time.Durat
 	for _, s := range r.missing(present) {
 		r.detach(s, now)
 	}
+	r.endSurveys(present)
 	for id := range r.suspects {
 		if !present[id] {
 			delete(r.suspects, id)
@@ -209,6 +210,8 @@ func (r *files) relabel(s *source, f tail.Found, now time.Time) {
 	if s.detached {
 		s.detached = false
 		r.timed.clear(s)
+		s.partialSize = 0 // what might go on is timed anew
+		r.enqueue(s)
 	}
 	r.mu.Lock()
 	s.track.seen = now
@@ -322,6 +325,12 @@ func (r *files) follow(f tail.Found, now time.Time, onlyKnown bool) {
 	r.family[t.path] = append(r.family[t.path], s)
 	r.name(s, f)
 	r.label(s)
+	if r.ignored { // until it changes
+		r.ignored = false
+		s.once = true
+		r.close(file)
+		return
+	}
 	r.enqueue(s)
 }
 
@@ -341,13 +350,16 @@ func (r *files) identify(file *tail.File, f tail.Found, now time.Time, onlyKnown
 			return known, false, err
 		}
 		known.replaced = true
-		r.orphan(known, known.acked, known.path, now)
+		r.mu.Lock()
+		read := known.readTo()
+		r.mu.Unlock()
+		r.orphan(known, read, known.path, now)
 	}
 	if onlyKnown {
 		r.deferred = append(r.deferred, f)
 		return nil, true, nil
 	}
-	place, wait, err := r.claimCopy(file, f, born, now)
+	place, wait, err := r.claim(file, f, born, now)
 	if wait || err != nil {
 		return nil, wait, err
 	}
@@ -356,7 +368,10 @@ func (r *files) identify(file *tail.File, f tail.Found, now time.Time, onlyKnown
 		t.generation = known.generation + 1
 		r.sayReplaced(f, known)
 	}
-	if !place && r.atEnd[f.ID] {
+	if old := r.pipe.Collect.File.IgnoreOlder; old > 0 && now.UnixNano()-f.ModTime > int64(old) && !place {
+		r.ignored = true
+	}
+	if !place && (r.atEnd[f.ID] || r.ignored) {
 		if err := file.SkipToEnd(); err != nil {
 			return nil, false, err
 		}
@@ -367,15 +382,30 @@ func (r *files) identify(file *tail.File, f tail.Found, now time.Time, onlyKnown
 	return t, false, nil
 }
 
+// claim puts a new file at the position of the content it is a copy of.
+func (r *files) claim(file *tail.File, f tail.Found, born int64, now time.Time) (placed, wait bool, err error) {
+	if file.Compressed() {
+		return r.claimArchive(file, f, now)
+	}
+	return r.claimCopy(file, f, born, now)
+}
+
 // resume goes to the stored position when it is of this content.
 func (r *files) resume(file *tail.File, known *track, born int64) (bool, error) {
 	if known.born != 0 && born != 0 && known.born != born {
 		return false, nil // made since: a used inode
 	}
 	r.mu.Lock()
-	acked := known.acked
+	acked, packed := known.acked, known.packed
+	if known.packedEnd != acked.Offset {
+		packed = 0
+	}
 	r.mu.Unlock()
-	return file.Resume(acked)
+	ok, err := file.Resume(acked)
+	if ok && packed > 0 && packed == file.Seen().Size && file.Compressed() {
+		file.Finish()
+	}
+	return ok, err
 }
 
 // keep puts a track among those of the checkpoint.
@@ -415,9 +445,14 @@ func (r *files) open(path string) (*tail.File, error) {
 }
 
 func (r *files) openOnce(path string) (*tail.File, error) {
-	file, err := tail.Open(path, &r.reading)
+	handle, err := r.links.open(path)
 	if err != nil {
 		return nil, err
+	}
+	file, err := tail.Take(handle, &r.reading)
+	if err != nil {
+		_ = handle.Close() // only read from
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	r.hold(1)
 	return file, nil
@@ -509,7 +544,7 @@ func (r *files) drop(s *source) {
 	}
 	r.release(s)
 	r.mu.Lock()
-	if s.file.Seen().Links == 0 && r.tracks[id] == s.track && len(s.track.pending) == 0 {
+	if s.file.Seen().Links == 0 && r.tracks[id] == s.track && len(s.track.pending) == 0 && !r.mayBePacked(s) {
 		delete(r.tracks, id)
 	}
 	r.dirty = true
@@ -522,6 +557,7 @@ func (r *files) release(s *source) {
 	r.unname(s)
 	r.timed.clear(s)
 	delete(r.sources, s.file.ID())
+	r.unpacked(s)
 	delete(r.said, place{"file", s.path})
 	first := s.track.path
 	if r.family[first] = slices.DeleteFunc(r.family[first], func(x *source) bool { return x == s }); len(r.family[first]) == 0 {

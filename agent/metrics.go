@@ -14,7 +14,7 @@ type collector struct {
 
 	linesRead, bytesRead, linesAcked, bytesAcked, dropped, droppedBytes,
 	inFlight, lag, open, rotations, truncations, copies, lost, deleted, oldest, checkpoint, errors,
-	recovered, unknown, journalBytes, journalBatches, cut, split, malformed, linesSent, bytesSent, followed, memory, memoryMax *prometheus.Desc
+	recovered, unknown, journalBytes, journalBatches, cut, split, malformed, damaged, linesSent, bytesSent, followed, memory, memoryMax *prometheus.Desc
 	files fileMetrics
 }
 
@@ -48,6 +48,7 @@ func newCollector(a *Agent) *collector {
 		journalBatches: desc("journal_unsettled_batches", "Batches in the journal that are not settled.", p, in),
 		cut:            desc("cut_lines_total", "Lines over line_bytes_max, of which the rest was dropped.", p, in),
 		split:          desc("split_records_total", "Records of several lines that a limit of multiline ended.", p, in),
+		damaged:        desc("damaged_files_total", "Compressed files that could not be read to their end.", p, in),
 		malformed:      desc("malformed_lines_total", "Lines of containers' files that are not of their form; they are sent as they are.", p, in),
 		linesSent:      desc("lines_sent_total", "Lines that went into the journal, and from there to the brokers.", p, in),
 		bytesSent:      desc("bytes_sent_total", "Bytes, as in the files, of lines that went into the journal.", p, in),
@@ -99,6 +100,7 @@ func (c *collector) collect(ch chan<- prometheus.Metric, r *member, now time.Tim
 	counter(c.errors, r.produceErrors.Load())
 	counter(c.cut, a.CutLines)
 	counter(c.split, a.SplitRecords)
+	counter(c.damaged, a.DamagedFiles)
 	counter(c.malformed, a.MalformedLines)
 	counter(c.recovered, a.Recovered.Lines)
 	counter(c.unknown, a.Unknown.Lines)

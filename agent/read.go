@@ -12,14 +12,23 @@ func (r *files) read(s *source, now time.Time, extent tail.Extent) bool {
 	if s.file.Handle() == nil && !r.unpark(s) {
 		return false
 	}
+	if s.file.Compressed() && !r.mayUnpack(s, now) {
+		return true
+	}
 	s.looked = now
 	c := &r.chunk
 	defer c.reset()
 	c.lines.LinesMax, c.lines.BytesMax = r.rate.allowed()
+	wasPlain := !s.file.Compressed()
 	outcome, lost, err := s.file.Read(&c.lines, extent)
 	r.seen(s)
+	if wasPlain && s.file.Compressed() {
+		r.meetAgain(s)
+		return false
+	}
 	switch {
 	case err != nil:
+		r.unpacked(s)
 		r.say(place{"file", s.path}, "the file cannot be read; trying again at every scan", err)
 		return false
 	case outcome == tail.Truncated || outcome == tail.Rewritten:
@@ -38,6 +47,9 @@ func (r *files) read(s *source, now time.Time, extent tail.Extent) bool {
 		r.enqueue(s)
 		return true
 	}
+	if s.file.Compressed() {
+		r.afterUnpacking(s)
+	}
 	r.idle(s, now)
 	return true
 }
@@ -45,8 +57,19 @@ func (r *files) read(s *source, now time.Time, extent tail.Extent) bool {
 // seen notes the file's size for the lag.
 func (r *files) seen(s *source) {
 	r.mu.Lock()
-	s.track.size = s.file.Seen().Size
+	s.track.size = s.file.Length()
 	r.mu.Unlock()
+}
+
+// meetAgain has a scan meet a file that was empty and turns out to be compressed:
+// it may be a copy.
+func (r *files) meetAgain(s *source) {
+	r.release(s)
+	r.mu.Lock()
+	delete(r.tracks, s.track.id)
+	r.mu.Unlock()
+	r.close(s.file)
+	r.scanWanted = true
 }
 
 // renew begins with the new content of a file that was emptied or rewritten.

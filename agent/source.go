@@ -19,6 +19,7 @@ type source struct {
 
 	meta []producer.Header // of its container
 
+	damaged  bool // a compressed file that could not be read to its end
 	queued   bool
 	once     bool      // read to its end since the start
 	detached bool      // no name leads to it any more

@@ -24,6 +24,8 @@ type track struct {
 	size    int64  // of the file at the last look
 	// read and settled are what was read of it, and acknowledged or dropped of that, since the agent started.
 	read, settled Count
+	// packed is the size of a compressed file that was read to its end, packedEnd where that is.
+	packed, packedEnd int64
 	// followed says that a source has it.
 	followed bool
 	// replaced says that the file holds another content now. It belongs to the
@@ -64,8 +66,17 @@ func (t *track) settle(seq uint64) {
 	t.pending = append(t.pending[:0], t.pending[n:]...)
 }
 
+// readTo is how far the content was read, delivered or on its way.
+func (t *track) readTo() tail.Position {
+	if n := len(t.pending); n > 0 && t.pending[n-1].generation == t.generation {
+		return t.pending[n-1].end
+	}
+	return t.acked
+}
+
 // renew begins a new generation at 0.
 func (t *track) renew() {
+	t.packed, t.packedEnd = 0, 0
 	t.generation++
 	t.acked = tail.Position{}
 }
@@ -82,8 +93,13 @@ func (t *track) fileID() string {
 func (t *track) lag() int64 { return max(t.size-t.acked.Offset, 0) }
 
 func (t *track) save() savedFile {
+	packed := t.packed
+	if t.packedEnd != t.acked.Offset {
+		packed = 0
+	}
 	return savedFile{
-		Path: t.path, Dev: t.id.Dev, Ino: t.id.Ino, Born: t.born, Generation: t.generation,
+		Packed: packed,
+		Path:   t.path, Dev: t.id.Dev, Ino: t.id.Ino, Born: t.born, Generation: t.generation,
 		Offset: t.acked.Offset, Skip: t.acked.Skip,
 		HeadLen: t.acked.Head.Len, Head: t.acked.Head.Hash,
 		TailLen: t.acked.Tail.Len, Tail: t.acked.Tail.Hash,
@@ -95,5 +111,6 @@ func loadTrack(f savedFile) *track {
 	return &track{
 		id: tail.ID{Dev: f.Dev, Ino: f.Ino}, born: f.Born, generation: f.Generation,
 		path: f.Path, seen: time.Unix(f.Seen, 0), acked: f.position(),
+		packed: f.Packed, packedEnd: f.Offset,
 	}
 }

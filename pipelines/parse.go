@@ -294,11 +294,13 @@ const (
 	lineBytesHigh    = 16 << 20
 	intervalLow      = 10 * time.Millisecond
 	intervalHigh     = 24 * time.Hour
+	ignoreOlderHigh  = 10 * 365 * 24 * time.Hour
+	openFilesHigh    = 1 << 20
 )
 
 func (r *yamlReader) fileInput(e entry) *FileInput {
 	const what = "collect.file"
-	f := &FileInput{InputOptions: defaultOptions(), LineOptions: defaultLineOptions(), StartAt: StartAtBeginning}
+	f := &FileInput{InputOptions: defaultOptions(), LineOptions: defaultLineOptions(), StartAt: StartAtBeginning, Symlinks: SymlinksFollow}
 	interval := func(key string, d *time.Duration) known {
 		return known{key, func(e entry) { *d = r.duration(e.value, what+"."+key, intervalLow, intervalHigh) }}
 	}
@@ -310,11 +312,20 @@ func (r *yamlReader) fileInput(e entry) *FileInput {
 		}},
 		known{"container", func(e entry) { f.Container = r.container(e, what+".container") }},
 		known{"identity", func(e entry) { f.Identity = r.boolean(e.value, what+".identity") }},
+		known{"ignore_older", func(e entry) { f.IgnoreOlder = r.duration(e.value, what+".ignore_older", time.Second, ignoreOlderHigh) }},
+		known{"symlinks", func(e entry) {
+			f.Symlinks = Symlinks(r.oneOf(e.value, what+".symlinks", string(SymlinksFollow), string(SymlinksWithin), string(SymlinksNone)))
+		}},
+		known{"roots", func(e entry) { f.Roots = r.texts(e.value, what+".roots") }},
+		known{"open_files_max", func(e entry) { f.OpenFilesMax = int(r.integer(e.value, what+".open_files_max", 1, openFilesHigh)) }},
 		interval("scan_interval", &f.ScanInterval),
 		interval("rotate_grace", &f.RotateGrace),
 		interval("partial_after", &f.PartialAfter),
 	)...)
 	r.require(found, e.pos, what, "include")
+	if pos, ok := found["roots"]; ok && f.Symlinks != SymlinksWithin {
+		r.errorAt(pos, "%s.roots: goes with symlinks: within_roots", what)
+	}
 	return f
 }
 

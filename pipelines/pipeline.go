@@ -90,16 +90,30 @@ const (
 	StartAtEnd       StartAt = "end"
 )
 
+// Symlinks says which symbolic links are followed.
+type Symlinks string
+
+// The choices.
+const (
+	SymlinksFollow Symlinks = "follow"
+	SymlinksWithin Symlinks = "within_roots" // those that lead to a place below Roots
+	SymlinksNone   Symlinks = "none"
+)
+
 // FileInput is `collect.file`. Relative patterns are relative to the working
 // directory of the process.
 type FileInput struct {
 	InputOptions // headers: host and path
 	LineOptions
-	Container *Container // nil: plain files
-	Include   []string   // globs, at least one
-	Exclude   []string   // globs of paths to leave out
-	StartAt   StartAt    // default beginning; files that appear later always start at 0
-	Identity  bool       // default false: headers file_id and file_offset too
+	Container    *Container    // nil: plain files
+	Include      []string      // globs, at least one
+	Exclude      []string      // globs of paths to leave out
+	StartAt      StartAt       // default beginning; files that appear later always start at 0
+	IgnoreOlder  time.Duration // files not changed for so long when they are first seen are taken as read; 0: none
+	Symlinks     Symlinks      // default follow
+	Roots        []string      // for symlinks: within_roots; empty: the directories that the patterns begin with
+	OpenFilesMax int           // descriptors held; 0: the agent's default
+	Identity     bool          // default false: headers file_id and file_offset too
 
 	ScanInterval time.Duration // how often the directories are listed; 0: the agent's default
 	RotateGrace  time.Duration // how long a rotated file must be quiet before it is closed; 0: the agent's default

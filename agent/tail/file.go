@@ -161,6 +161,9 @@ type File struct {
 	id    ID
 	state frameState
 
+	arch    *archive // nil for plain files
+	sniffed bool     // whether the file is compressed is known
+
 	offset int64
 	head   Sum
 	window [windowBytes]byte
@@ -195,12 +198,18 @@ func Take(f *os.File, cfg *FileConfig) (*File, error) {
 	t := &File{f: f, id: info.ID, cfg: cfg}
 	t.Reset()
 	t.seen = info
+	if _, err := t.sniff(); err != nil {
+		return nil, err
+	}
 	return t, nil
 }
 
 // Yield gives up the descriptor without closing it, for another File to take; nil while parked.
 func (t *File) Yield() *os.File {
 	f := t.f
+	if t.arch != nil {
+		t.arch.release()
+	}
 	t.f = nil
 	return f
 }
@@ -218,13 +227,27 @@ func (t *File) Offset() int64 { return t.offset }
 func (t *File) Seen() Info { return t.seen }
 
 // Partial says that the file goes on after Offset, as of the last look.
-func (t *File) Partial() bool { return t.seen.Size > t.offset }
+func (t *File) Partial() bool { return t.Unread() > 0 }
 
-// Unread is how many bytes lay after Offset at the last look.
-func (t *File) Unread() int64 { return max(t.seen.Size-t.offset, 0) }
+// Unread is how many bytes lay after Offset at the last look. Of a compressed
+// file it is an estimate until its end was seen.
+func (t *File) Unread() int64 {
+	if t.arch != nil {
+		return t.arch.left()
+	}
+	return max(t.seen.Size-t.offset, 0)
+}
+
+// Length is how long the content is, as of the last look, as far as Unread
+// tells.
+func (t *File) Length() int64 { return t.offset + t.Unread() }
 
 // Reset begins at 0 again.
 func (t *File) Reset() {
+	if t.arch != nil {
+		t.arch.release()
+	}
+	t.arch, t.sniffed = nil, false
 	t.offset, t.wlen = 0, 0
 	t.head = Sum{}
 	t.state = frameState{atStart: true}
@@ -234,6 +257,13 @@ func (t *File) Reset() {
 // It returns false, and stays at 0, when it is not.
 func (t *File) Resume(p Position) (bool, error) {
 	t.Reset()
+	if _, err := t.sniff(); err != nil {
+		return false, err
+	}
+	if t.arch != nil {
+		t.resumeArchive(p)
+		return true, nil
+	}
 	if p.Offset == 0 {
 		return true, nil
 	}
@@ -263,7 +293,12 @@ func (t *File) place(offset int64) error {
 
 // SkipToEnd goes to the beginning of the last line that is not complete, or to
 // the end of the file. It looks back no further than a line may be long.
+// Of a compressed file nothing is taken then.
 func (t *File) SkipToEnd() error {
+	if t.arch != nil {
+		t.Leave()
+		return nil
+	}
 	info, err := InfoOf(t.f)
 	if err != nil {
 		return fmt.Errorf("find the end: %w", err)
@@ -278,6 +313,7 @@ func (t *File) SkipToEnd() error {
 		return fmt.Errorf("read the head: %w", err)
 	}
 	t.Reset()
+	t.sniffed = true
 	if err := t.place(end); err != nil {
 		t.Reset()
 		return err
@@ -316,6 +352,9 @@ func (t *File) lastLineStart(size int64) (int64, error) {
 
 // Position is the place after what was handed over.
 func (t *File) Position() Position {
+	if t.arch != nil && t.arch.from != nil {
+		return *t.arch.from // it is not verified yet
+	}
 	return Position{Offset: t.offset, Skip: t.state.skip, Head: t.head, Tail: sumOf(t.window[:t.wlen])}
 }
 
@@ -329,6 +368,14 @@ func (t *File) Read(c *Chunk, extent Extent) (o Outcome, lost int64, err error) 
 		return Idle, 0, fmt.Errorf("look at the file: %w", err)
 	}
 	t.seen = info
+	if !t.sniffed && t.offset == 0 {
+		if undecided, err := t.sniff(); undecided || err != nil {
+			return Idle, 0, err
+		}
+	}
+	if t.arch != nil {
+		return t.readArchive(c, before, extent)
+	}
 	if info.Size < t.offset {
 		return t.gone(Truncated, before)
 	}
@@ -433,6 +480,9 @@ func (t *File) gone(o Outcome, before Info) (Outcome, int64, error) {
 
 // Park closes the descriptor and keeps the position. Unpark opens it again.
 func (t *File) Park() error {
+	if t.arch != nil && !t.arch.unwanted {
+		t.arch.park(t.Position())
+	}
 	if t.f == nil {
 		return nil
 	}
