@@ -24,7 +24,7 @@ import (
 // on their way, the copy waits.
 //
 // A compressed copy that turns up when the position of its original is forgotten
-// (forgetAfter), or under a name that does not come from the original's, is read
+// , or under a name that does not come from the original's, is read
 // whole. In rare orders of renames, kills and copies the end of a content that is
 // compressed while its last lines are on their way comes again from the copy.
 
