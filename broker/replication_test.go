@@ -215,6 +215,44 @@ func TestReassignmentIsThrottled(t *testing.T) {
 	}
 }
 
+// A leader that stays while another replica of its partition is moved takes out the
+// old one, also where the controller is another broker: it learns who is to go with the
+// answer that lets the new one in.
+func TestALeaderOutlivesAReassignment(t *testing.T) {
+	bs := startBrokers(t, 3)
+	bs.createTopic("t", 6, 2, nil)
+	bs.await("in sync", inSync("t", 2))
+	produce(t, bs.client(), "t", 0, 600)
+	was := bs.nodes[0].metadata.Image()
+	var asked kadm.AlterPartitionAssignmentsReq
+	elsewhere := 0
+	for i, p := range was.Topic("t").Partitions {
+		asked.Assign("t", int32(i), []int32{p.Leader, 6 - p.Replicas[0] - p.Replicas[1]})
+		if p.Leader != was.ControllerID {
+			elsewhere++
+		}
+	}
+	if elsewhere == 0 {
+		t.Fatal("the controller leads all")
+	}
+	if done, err := kadm.NewClient(bs.client()).AlterPartitionAssignments(t.Context(), asked); err != nil || done.Error() != nil {
+		t.Fatal(err, done.Error())
+	}
+	bs.await("moved", func(im *cluster.Image) bool {
+		for i, p := range im.Topic("t").Partitions {
+			before := was.Topic("t").Partitions[i]
+			if p.Reassigning() || len(p.Replicas) != 2 || p.Leader != before.Leader || p.LeaderEpoch != before.LeaderEpoch {
+				return false
+			}
+		}
+		return true
+	})
+	bs.await("in sync", inSync("t", 2))
+	if got := consume(t, bs.client(kgo.ConsumeTopics("t")), 600); len(got) != 600 {
+		t.Errorf("%d records", len(got))
+	}
+}
+
 // All brokers may be stopped at once: none waits for another that stops as well.
 func TestAllBrokersStopAtOnce(t *testing.T) {
 	bs := startBrokers(t, 3, func(cfg *Config) { cfg.ControlledShutdownBackoff = 0 }) // Kafka's 5 s
