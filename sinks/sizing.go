@@ -64,6 +64,10 @@ func (p *partition) reseal(err error) {
 	}
 	n := len(b.records) / 2
 	p.doubtTo = max(p.doubtTo, b.claim.Hi)
+	if b.records[len(b.records)-1].Offset < b.claim.Hi { // control records ended the range, and it must still come to its end
+		b.records = append(b.records, &kgo.Record{Offset: b.claim.Hi, LeaderEpoch: b.claim.Epoch, Attrs: kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Control: true})})
+		b.bytes += recordOverhead
+	}
 	p.filling = append(append(make([]*kgo.Record, 0, len(b.records)-n+len(p.filling)), b.records[n:]...), p.filling...)
 	for _, r := range b.records[n:] {
 		size := recordBytes(r)
