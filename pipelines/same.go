@@ -10,14 +10,6 @@ func (p *Pipeline) SameCollecting(q *Pipeline) bool {
 	return sameButPlaces(reflect.ValueOf(part(p)), reflect.ValueOf(part(q)))
 }
 
-// SameStoring says that q has the sink workers do the same as p.
-func (p *Pipeline) SameStoring(q *Pipeline) bool {
-	part := func(p *Pipeline) any {
-		return []any{p.Name, p.Brokers, p.Topic, p.Sinks, p.Errors}
-	}
-	return sameButPlaces(reflect.ValueOf(part(p)), reflect.ValueOf(part(q)))
-}
-
 var placeType = reflect.TypeFor[Pos]()
 
 // sameButPlaces compares values deeply, but for places in files and for functions, which only find such places.

@@ -5,6 +5,5 @@
 //
 // An [Assembler] says of each line whether it opens a record, or closes one.
 // Who holds the bytes is up to the input: the file input leaves them in the
-// file until a record is whole, and a [Joiner] keeps them for inputs that
-// cannot read again.
+// file until a record is whole, and streams keep them.
 package assemble

@@ -11,7 +11,8 @@ type Record struct {
 	Split bool
 }
 
-// Joiner holds lines until their record is whole. Not safe for concurrent use.
+// Joiner holds lines until their record is whole, as an input does that cannot
+// read them again. The tests look at the records that verdicts make through it.
 type Joiner struct {
 	assembler *Assembler
 	record    Record
