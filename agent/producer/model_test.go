@@ -2,6 +2,7 @@ package producer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -80,6 +81,7 @@ func (s *script) makeTopic(name string, config map[string]*string) *brokermodel.
 	if made, err := s.adm.CreateTopic(s.t.Context(), 1, 1, config, name); err != nil || made.Err != nil {
 		s.t.Fatal(err, made.Err)
 	}
+	s.awaitLeader(name)
 	meta, err := s.adm.Metadata(s.t.Context(), name)
 	if err != nil {
 		s.t.Fatal(err)
@@ -90,6 +92,22 @@ func (s *script) makeTopic(name string, config map[string]*string) *brokermodel.
 	s.real[name] = TopicID(meta.Topics[name].ID)
 	s.topics = append(s.topics, topic)
 	return topic
+}
+
+// awaitLeader waits until a new topic is served: a broker may answer its creation before that.
+func (s *script) awaitLeader(topic string) {
+	s.t.Helper()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for deadline := time.Now().Add(20 * time.Second); ; <-again.C {
+		ends, err := s.adm.ListEndOffsets(s.t.Context(), topic)
+		if err = errors.Join(err, ends.Error()); err == nil && len(ends[topic]) == 1 {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("%s has no leader: %v", topic, err)
+		}
+	}
 }
 
 func (s *script) act() {
