@@ -19,16 +19,18 @@ type checkpoints struct {
 }
 
 // of is the content of one of the files.
-func (c *checkpoints) of(file string) offsets {
+func (c *checkpoints) of(file string) offsets { return *c.at(file) }
+
+func (c *checkpoints) at(file string) *offsets {
 	switch file {
 	case commitlog.RecoveryPointFile:
-		return c.recoveryPoint
+		return &c.recoveryPoint
 	case commitlog.LogStartFile:
-		return c.logStart
+		return &c.logStart
 	case commitlog.HighWatermarkFile:
-		return c.highWatermarks
+		return &c.highWatermarks
 	}
-	return c.cleaned
+	return &c.cleaned
 }
 
 func (c *checkpoints) has(file string, tp commitlog.TopicPartition) bool {
@@ -44,8 +46,7 @@ func (c *checkpoints) forget(tp commitlog.TopicPartition) {
 
 // note sets what is stored of a log in one of the files.
 func (c *checkpoints) note(file string, tp commitlog.TopicPartition, offset int64) {
-	m := map[string]*offsets{commitlog.RecoveryPointFile: &c.recoveryPoint, commitlog.LogStartFile: &c.logStart,
-		commitlog.HighWatermarkFile: &c.highWatermarks, commitlog.CleanerFile: &c.cleaned}[file]
+	m := c.at(file)
 	if *m == nil {
 		*m = offsets{}
 	}

@@ -123,6 +123,13 @@ func (m *mover) list() []api.FutureLog {
 	return out
 }
 
+// start has the moves gone on with until ctx ends; wait returns when that has stopped.
+func (m *mover) start(ctx context.Context) (wait func()) {
+	var running sync.WaitGroup
+	running.Go(func() { m.run(ctx) })
+	return running.Wait
+}
+
 // run goes on with the moves in turn until ctx ends. What is not done then is gone on
 // with at the next start.
 func (m *mover) run(ctx context.Context) {
@@ -317,7 +324,7 @@ func (m *mover) replace(v *move, now time.Time) (err error) {
 			return
 		}
 		a := assignment{topic: t, index: v.tp.Partition}
-		m.b.withdraw(p, a)
+		m.b.withdraw(p, a, replica.ErrNotLeader) // clients ask again
 		old, err = m.exchange(v, p, now)
 		again := []assignment{a}
 		m.b.openMissing(again)
@@ -332,17 +339,6 @@ func (m *mover) replace(v *move, now time.Time) (err error) {
 		m.b.log.Warn("cannot remove a log that was moved away; the next start does", "dir", old, "error", err)
 	}
 	return nil
-}
-
-// withdraw ends the service of a partition that is to be opened again. Under the
-// metadata's lock.
-func (b *Broker) withdraw(p *replica.Partition, a assignment) {
-	b.resignGroups(a, -1)
-	b.partitions.Remove(p)
-	if b.fetchers != nil {
-		b.fetchers.forget(p)
-	}
-	p.Fail(replica.ErrNotLeader) // returns when no append is under way
 }
 
 // exchange completes a copy, closes both logs and puts the copy in the log's place. It
@@ -394,13 +390,6 @@ func complete(from, to *commitlog.Log, now time.Time) error {
 		}
 		return to.SetStartOffset(from.StartOffset())
 	}
-}
-
-// start has the moves gone on with until ctx ends; wait returns when that has stopped.
-func (m *mover) start(ctx context.Context) (wait func()) {
-	var running sync.WaitGroup
-	running.Go(func() { m.run(ctx) })
-	return running.Wait
 }
 
 // movedDir takes the name of a copy's directory apart.

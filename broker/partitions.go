@@ -329,16 +329,22 @@ func (b *Broker) removePartition(a assignment) {
 	if p == nil {
 		return
 	}
+	b.withdraw(p, a, replica.ErrDeleted)
+	b.mover.nudge()
+	if err := p.Log().Delete(); err != nil {
+		b.log.Error("cannot remove the log of a partition", "topic", a.topic.Name, "partition", a.index, "error", err)
+	}
+}
+
+// withdraw ends the service of a partition, for why, and returns when no append is
+// under way. Under the metadata's lock.
+func (b *Broker) withdraw(p *replica.Partition, a assignment, why error) {
 	b.resignGroups(a, -1)
 	b.partitions.Remove(p)
 	if b.fetchers != nil {
 		b.fetchers.forget(p)
 	}
-	p.Fail(replica.ErrDeleted) // returns when no append is under way
-	b.mover.nudge()
-	if err := p.Log().Delete(); err != nil {
-		b.log.Error("cannot remove the log of a partition", "topic", a.topic.Name, "partition", a.index, "error", err)
-	}
+	p.Fail(why)
 }
 
 func (b *Broker) reconfigure(t *cluster.Topic) {
