@@ -365,6 +365,7 @@ func (m *mover) exchange(v *move, p *replica.Partition, now time.Time) (old stri
 		return "", m.failed(v, err)
 	}
 	if old, err = from.Bury(); err != nil {
+		b.failDir(home, err) // it may be renamed: nothing else may be made in its place
 		return "", err
 	}
 	b.relocate(v.tp, v.to)

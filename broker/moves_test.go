@@ -314,16 +314,23 @@ func TestAMoveWaitsForRoom(t *testing.T) {
 	}
 }
 
-// deadFS takes no change any more after a number of them, as if the process had ended there.
+// deadFS takes no change any more after a number of them, as if the process had ended there; with once, it fails a single one.
 type deadFS struct {
 	commitlog.OSFS
+	once  bool
 	armed atomic.Bool
 	left  atomic.Int64
 }
 
 var errDead = &os.PathError{Op: "write", Path: "the disk", Err: syscall.EIO}
 
-func (f *deadFS) dead() bool { return f.armed.Load() && f.left.Add(-1) < 0 }
+func (f *deadFS) dead() bool {
+	if !f.armed.Load() {
+		return false
+	}
+	left := f.left.Add(-1)
+	return left < 0 && (!f.once || left == -1)
+}
 
 func (f *deadFS) OpenFile(name string, flag int) (commitlog.File, error) {
 	if flag&os.O_CREATE != 0 && f.dead() {
@@ -369,6 +376,13 @@ func (f *deadFile) WriteAt(p []byte, off int64) (int, error) {
 	return f.File.WriteAt(p, off)
 }
 
+func (f *deadFile) Sync() error {
+	if f.fs.dead() {
+		return errDead
+	}
+	return f.File.Sync()
+}
+
 func (f *deadFile) Truncate(size int64) error {
 	if f.fs.dead() {
 		return errDead
@@ -376,28 +390,28 @@ func (f *deadFile) Truncate(size int64) error {
 	return f.File.Truncate(size)
 }
 
-// Whatever a broker had done of a move when it was killed, the next one has all
-// records, in one place, and ends the move.
+// Whatever a broker had done of a move when it was killed, or when its disk failed it
+// once, the next one has all records, in one place, and ends the move.
 func TestAMoveOutlastsAKillAtAnyStep(t *testing.T) {
 	step := int64(1)
 	if testing.Short() {
 		step = 5
 	}
-	for steps := int64(0); ; steps += step {
-		if killedInMove(t, steps) {
-			if steps < 10 {
-				t.Errorf("a move of %d changes", steps)
-			}
-			return
+	for _, once := range []bool{false, true} {
+		steps := int64(0)
+		for ; !killedInMove(t, steps, once); steps += step {
+		}
+		if steps < 10 {
+			t.Errorf("a move of %d changes", steps)
 		}
 	}
 }
 
 // killedInMove kills a broker after some changes to the disk in a move; whole says that
 // the move had ended by then.
-func killedInMove(t *testing.T, steps int64) (whole bool) {
+func killedInMove(t *testing.T, steps int64, once bool) (whole bool) {
 	cfg := severalDirs(t)
-	disk := &deadFS{}
+	disk := &deadFS{once: once}
 	cfg.FS = disk
 	n := startNode(t, cfg)
 	n.createTopic(t, "t", 1, nil)
