@@ -1,7 +1,6 @@
 package testenv
 
 import (
-	"bytes"
 	"context"
 	"embed"
 	"fmt"
@@ -36,9 +35,7 @@ var oldClickHousePart = Part{
 // OldClickHouse is a replica of an old ClickHouse. It speaks the native protocol only.
 type OldClickHouse struct {
 	Addr string // host:port of the native protocol
-	Dir  string
-	*Process
-	command Command
+	again
 }
 
 // ClickHouseReplicas starts n servers whose tables replicate each other through
@@ -54,19 +51,11 @@ func ClickHouseReplicas(t testing.TB, zooKeeper string, n int) []*OldClickHouse 
 	makeChroot(t, zooKeeper+chroot)
 	var servers []*OldClickHouse
 	for replica := range n {
-		s := &OldClickHouse{Dir: t.TempDir()}
+		s := &OldClickHouse{again: again{Dir: t.TempDir()}}
 		native := FreePort(t)
 		s.Addr = fmt.Sprintf("127.0.0.1:%d", native)
 		config := map[string]any{"Dir": s.Dir, "NativePort": native, "InterserverPort": FreePort(t), "ZooKeeperPort": port, "Chroot": chroot, "Replica": replica}
-		for _, name := range []string{"config.xml", "users.xml"} {
-			var b bytes.Buffer
-			if err := oldClickHouseTemplates.ExecuteTemplate(&b, name, config); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(s.Dir, name), b.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
+		writeClickHouseConfig(t, oldClickHouseTemplates, s.Dir, config)
 		s.command = Command{
 			Name: "clickhouse-old",
 			Path: filepath.Join(parts, "usr/sbin/clickhouse-server"),
@@ -98,21 +87,4 @@ func libraryPath(parts string) string {
 		dirs = append(dirs, found...)
 	}
 	return strings.Join(dirs, ":")
-}
-
-func (s *OldClickHouse) start(t testing.TB) {
-	t.Helper()
-	p, err := launch(t.Context(), s.command, s.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Process = p
-	printOnFailure(t, p)
-}
-
-// Restart starts a server that was killed again, on the same port and data.
-func (s *OldClickHouse) Restart(t testing.TB) {
-	t.Helper()
-	<-s.Done()
-	s.start(t)
 }

@@ -66,9 +66,7 @@ func checkJava(ctx context.Context) error {
 // KafkaServer is an Apache Kafka of one node, broker and controller in one.
 type KafkaServer struct {
 	Addr string // host:port of the client listener
-	*Process
-	dir     string
-	command Command
+	again
 }
 
 // KafkaConfig says what is particular about a server; its zero value is usable.
@@ -155,7 +153,7 @@ func startKafka(ctx context.Context, parts, dir, dirRemoved string, cfg KafkaCon
 	if out, err := format.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("format Kafka's storage: %w\n%s", err, out)
 	}
-	s := &KafkaServer{Addr: fmt.Sprintf("127.0.0.1:%d", port), dir: dir}
+	s := &KafkaServer{Addr: fmt.Sprintf("127.0.0.1:%d", port), again: again{Dir: dir}}
 	s.command = kafkaCommand("kafka", parts, properties, dir, s.Addr, cfg)
 	s.command.dirRemoved = dirRemoved
 	if s.Process, err = launch(ctx, s.command, dir); err != nil {
@@ -219,19 +217,6 @@ func kafkaDefaults(node map[string]string) map[string]string {
 	return shared
 }
 
-// Restart starts a server that was stopped or killed again, on the same port
-// and data.
-func (s *KafkaServer) Restart(t testing.TB) {
-	t.Helper()
-	<-s.Done()
-	p, err := launch(t.Context(), s.command, s.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Process = p
-	printOnFailure(t, p)
-}
-
 // PingKafka returns nil if a broker at addr answers ApiVersions and Metadata.
 func PingKafka(ctx context.Context, addr string) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.RequestRetries(0))
@@ -267,4 +252,4 @@ func printOnFailure(t testing.TB, p *Process) {
 }
 
 // LogDir is the directory of the partitions' directories.
-func (s *KafkaServer) LogDir() string { return filepath.Join(s.dir, "data") }
+func (s *KafkaServer) LogDir() string { return filepath.Join(s.Dir, "data") }

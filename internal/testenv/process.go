@@ -257,3 +257,27 @@ func (l *leash) release() {
 	l.pipe.Close()
 	_ = l.shell.Wait()
 }
+
+// again is a process that can be started again, in its own directory.
+type again struct {
+	*Process
+	Dir     string // configuration and data
+	command Command
+}
+
+func (a *again) start(t testing.TB) {
+	t.Helper()
+	p, err := launch(t.Context(), a.command, a.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Process = p
+	printOnFailure(t, p)
+}
+
+// Restart starts a process that was stopped or killed again, on the same ports and data.
+func (a *again) Restart(t testing.TB) {
+	t.Helper()
+	<-a.Done()
+	a.start(t)
+}
