@@ -51,10 +51,11 @@ NODES          ?= 3
 WITHIN         ?= 8s
 FAULTS_TIMEOUT ?= 3h
 
-# Faults between topic and table of `make test-sink-chaos`, some 5 s each, on each
-# kind of brokers.
-SINK_ROUNDS ?= 150
+# Faults between topic and table of `make test-sink-chaos`, some 7 s each, on each
+# kind of brokers and of table (nowindow remembers no inserts).
+SINK_ROUNDS ?= 75
 SINK_BROKERS ?= kafka,sluice
+SINK_TABLES ?= window,nowindow
 SINK_LOADS   ?=
 
 # A module of its own: what the tests' Go clients need is not the product's.
@@ -110,8 +111,8 @@ test-faults: ## ROUNDS (200) faults drawn by SEED on NODES (3) brokers and three
 test-files: ## workers of the file sinks killed and frozen at every step, on local directories and a real HDFS (some 5 minutes)
 	$(GO) test -count=1 -vet=off -p 1 -timeout $(TEST_TIMEOUT) ./sinks/directory ./sinks/hdfs -args -every-step
 
-test-sink-chaos: ## SINK_ROUNDS (150) faults drawn by SEED between brokers (Kafka, and three of these) and a ClickHouse table, compared record by record
-	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestSinkChaos$$' -v ./sinks/clickhouse -args -storm.rounds $(SINK_ROUNDS) -storm.seed $(SEED) -storm.on $(SINK_BROKERS)
+test-sink-chaos: ## SINK_ROUNDS (75) faults drawn by SEED between brokers (Kafka, and three of these) and a ClickHouse table (with a dedup window, and without), compared record by record
+	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestSinkChaos$$' -v ./sinks/clickhouse -args -storm.rounds $(SINK_ROUNDS) -storm.seed $(SEED) -storm.on $(SINK_BROKERS) -storm.tables $(SINK_TABLES)
 
 .PHONY: bench-files
 bench-files: ## what the sinks of files take a row, and JSON lines on a real HDFS against its client alone (2 minutes)

@@ -603,7 +603,7 @@ func (s *session) fetchError(topic string, partition int32, err error) {
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		s.outOfRange(partition)
 	case errors.As(err, &loss):
-		s.stop(partition, fmt.Errorf("the log was truncated below what was read: %w", err))
+		s.stop(partition, truncated(s.w.spec.Group(), loss))
 	default:
 		if errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition) {
 			s.doubtTopic()
@@ -613,6 +613,13 @@ func (s *session) fetchError(topic string, partition int32, err error) {
 		}
 		s.w.log.Warn("fetch failed, trying again", "topic", topic, "partition", partition, "error", err)
 	}
+}
+
+// truncated says what to do about records that the destination has and the log has not.
+func truncated(group string, loss *kgo.ErrDataLoss) error {
+	return fmt.Errorf("the log was truncated below what was read (an unclean leader election): offsets %[1]d to %[2]d are gone, or other records now, and the destination may hold what they were; "+
+		"remove its rows of partition %[3]d from offset %[1]d on, and put the group back with: sluice groups reset %[4]s --to-offset %[1]d --topic %[5]s:%[3]d",
+		loss.ResetTo, loss.ConsumedTo-1, loss.Partition, group, loss.Topic)
 }
 
 // outOfRange deals with a position that retention has passed.

@@ -58,7 +58,8 @@ var mayImport = map[string][]string{
 	"sinks/directory":  {"sinks", "pipelines"},
 	"sinks/hdfs":       {"sinks", "sinks/directory", "pipelines"},
 
-	"sinks/directory/filetest": {"sinks", "sinks/directory", "pipelines"}, // tests of every file system under the sink
+	"sinks/directory/filetest": {"sinks", "sinks/directory", "pipelines"},  // tests of every file system under the sink
+	"sinks/storm":              {"sinks", "pipelines", "internal/testenv"}, // faults of every destination
 
 	"pipelines": {},
 
@@ -85,7 +86,7 @@ var mayImport = map[string][]string{
 }
 
 // testOnly packages may be imported by test files and by each other alone.
-var testOnly = []string{"internal/testenv", "internal/layout", "agent/producer/brokermodel", "sinks/directory/filetest"}
+var testOnly = []string{"internal/testenv", "internal/layout", "agent/producer/brokermodel", "sinks/directory/filetest", "sinks/storm"}
 
 // never lists what a package must not reach even through others.
 var never = map[string][]string{

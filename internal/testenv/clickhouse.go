@@ -113,6 +113,9 @@ type ClickHouseConfig struct {
 	// Shards are native addresses, host:port, of servers that with this one make
 	// up the cluster "shards".
 	Shards []string
+	// DiskBytes, above zero, puts its data on a file system of that size, which
+	// FillDisk fills. Only where CanMount.
+	DiskBytes int64
 }
 
 // ClickHouseUser may do all, or only read.
@@ -150,14 +153,25 @@ func StartClickHouse(t testing.TB, cfg ClickHouseConfig) *ClickHouseServer {
 	s.command = Command{
 		Name:  "clickhouse",
 		Path:  launcher,
-		Args:  []string{"--config-file=" + filepath.Join(s.Dir, "config.xml"), "--path=" + filepath.Join(s.Dir, "data")},
+		Args:  []string{"--config-file=" + filepath.Join(s.Dir, "config.xml"), "--path=" + s.dataDir()},
 		Env:   []string{"CHDB_LIB_PATH=" + filepath.Join(parts, clickHouseLibrary)},
 		Dir:   s.Dir,
 		Ready: s.ping,
 	}
+	if cfg.DiskBytes > 0 {
+		smallDisk(t, s.dataDir(), cfg.DiskBytes)
+	}
 	s.start(t)
 	t.Cleanup(func() { s.Kill() })
 	return s
+}
+
+func (s *ClickHouseServer) dataDir() string { return filepath.Join(s.Dir, "data") }
+
+// FillDisk takes all the room that the server's disk has, until empty is called.
+func (s *ClickHouseServer) FillDisk(t testing.TB) (empty func()) {
+	t.Helper()
+	return fillDisk(t, s.dataDir())
 }
 
 func writeClickHouseConfig(t testing.TB, templates *template.Template, dir string, config map[string]any) {

@@ -1,13 +1,10 @@
 package clickhouse
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -18,55 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/sluice-io/sluice/internal/testenv"
-	"github.com/sluice-io/sluice/pipelines"
-	"github.com/sluice-io/sluice/sinks"
 	"github.com/sluice-io/sluice/sinks/directory"
+	"github.com/sluice-io/sluice/sinks/storm"
 )
-
-// The environment of a worker process, which is this test binary run again.
-const (
-	envPipeline = "SLUICE_TEST_PIPELINE"
-	envBroker   = "SLUICE_TEST_BROKER"
-	envInstance = "SLUICE_TEST_INSTANCE"
-)
-
-// TestWorkerProcess is not a test: it is the worker that TestWorkersKilledAndFrozen kills.
-func TestWorkerProcess(t *testing.T) {
-	file := os.Getenv(envPipeline)
-	if file == "" {
-		t.Skip("only run by TestWorkersKilledAndFrozen")
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pipes, err := pipelines.Parse(file, text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	spec := pipes[0].Sinks[0]
-	var sink sinks.Sink
-	if spec.ClickHouse != nil {
-		sink, err = New(log, spec)
-	} else {
-		sink, err = directory.New(log, spec)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := sinks.NewWorker(log, nil, pipes[0], spec, sink, sinks.Config{
-		Brokers: strings.Split(os.Getenv(envBroker), ","), InstanceID: os.Getenv(envInstance), SessionTimeout: 6 * time.Second, BackoffMax: time.Second,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	if err := w.Run(ctx); err != nil {
-		t.Log(err)
-	}
-}
 
 // chaos is a topic that is written to while workers die.
 type chaos struct {
@@ -130,8 +81,7 @@ func (c *chaos) produce(n int) {
 // start runs a worker process.
 func (c *chaos) start(instance string) *exec.Cmd {
 	c.Helper()
-	cmd := exec.CommandContext(c.Context(), os.Args[0], "-test.run=^TestWorkerProcess$")
-	cmd.Env = append(os.Environ(), envPipeline+"="+c.file, envBroker+"="+c.broker, envInstance+"="+instance)
+	cmd := storm.WorkerCommand(c.Context(), c.file, c.broker, instance)
 	if os.Getenv("SINKS_LOG") != "" {
 		cmd.Stderr = os.Stderr
 	}
