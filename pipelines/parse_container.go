@@ -14,6 +14,8 @@ type Container struct {
 	JSON   bool            // a line that is a JSON object is an event, others are raw
 	// Namespaces are those whose files are followed: globs of names. Files that tell none are left out where Include is set.
 	Namespaces NamespaceFilter
+	// Kubernetes is what the API server is asked; nil: it is not.
+	Kubernetes *Kubernetes
 }
 
 // ContainerFormat is the form of lines in containers' files.
@@ -53,6 +55,7 @@ func (r *yamlReader) container(e entry, what string) *Container {
 		}},
 		known{"json", func(e entry) { c.JSON = r.boolean(e.value, what+".json") }},
 		known{"namespaces", func(e entry) { c.Namespaces = r.namespaces(e, what+".namespaces") }},
+		known{"kubernetes", func(e entry) { c.Kubernetes = r.kubernetes(e, what+".kubernetes") }},
 	) == nil {
 		return nil
 	}
