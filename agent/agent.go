@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sluice-io/sluice/agent/journal"
+	"github.com/sluice-io/sluice/agent/kubernetes"
 	"github.com/sluice-io/sluice/agent/producer"
 	"github.com/sluice-io/sluice/agent/tail"
 	"github.com/sluice-io/sluice/internal/dirlock"
@@ -81,6 +82,8 @@ type Config struct {
 	Stdin *os.File
 	// PositionsKeep is how long the position of a file that is gone is kept; 0 means 168 h.
 	PositionsKeep time.Duration
+	// Kubernetes has the timings of the watches of pods; what a pipeline says goes before. Its zero values are documented there.
+	Kubernetes kubernetes.Config
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// Destination replaces the Kafka producer of a pipeline, and its journal
@@ -132,13 +135,14 @@ func setDefault[T comparable](field *T, value T) {
 //
 // Lock order: reloading before saving before mu.
 type Agent struct {
-	log    *slog.Logger
-	cfg    Config
-	lock   *dirlock.Lock
-	blocks *tail.Blocks
-	skip   func(string, tail.Info) bool
-	budget *budget
-	soon   chan struct{} // holds a token when a checkpoint is due at once
+	log     *slog.Logger
+	cfg     Config
+	lock    *dirlock.Lock
+	blocks  *tail.Blocks
+	skip    func(string, tail.Info) bool
+	budget  *budget
+	watches *podWatches
+	soon    chan struct{} // holds a token when a checkpoint is due at once
 
 	// reloading is held while pipelines come and go.
 	reloading sync.Mutex
@@ -197,7 +201,7 @@ func New(log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.Pipelin
 		return nil, err
 	}
 	a := &Agent{log: log, cfg: cfg, lock: lock, checkpoint: checkpointFile{dir: cfg.StateDir, log: log}, soon: make(chan struct{}, 1), begun: make(chan struct{}),
-		blocks: &tail.Blocks{}, skip: ownFiles(cfg.StateDir), budget: newBudget(cfg.MemoryMax)}
+		blocks: &tail.Blocks{}, skip: ownFiles(cfg.StateDir), budget: newBudget(cfg.MemoryMax), watches: newPodWatches(log, cfg.Kubernetes)}
 	if err := a.setUp(pipes); err != nil {
 		return nil, errors.Join(err, a.release())
 	}
@@ -247,6 +251,7 @@ func (a *Agent) build(p *pipelines.Pipeline) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.watches = a.watches
 	if p.Collect.File != nil {
 		r.input, err = newFiles(r, a.blocks, a.skip)
 		return r, err

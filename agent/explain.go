@@ -103,11 +103,28 @@ func (a *Agent) Explain(path string) (*Explanation, error) {
 	}
 	e.Live = true
 	for _, m := range a.list() {
-		if f, ok := m.input.(*files); ok {
-			e.Inputs = append(e.Inputs, f.explain(e))
+		switch in := m.input.(type) {
+		case *files:
+			e.Inputs = append(e.Inputs, in.explain(e))
+		case *streams:
+			if p := m.pipe.Collect.Pipe; p != nil && filepath.Clean(p.Path) == e.Path {
+				e.Inputs = append(e.Inputs, in.explain())
+			}
 		}
 	}
 	return e, nil
+}
+
+// explain is what a named pipe's input has to say.
+func (s *streams) explain() InputOfAFile {
+	out := InputOfAFile{Pipeline: s.pipe.Name, Takes: true, Why: "it is the pipeline's named pipe (collect.pipe)", Error: s.trouble()}
+	if err := s.waitsFor(); err != nil {
+		out.Waits = append(out.Waits, err.Error())
+	}
+	if s.oldestUnacked(s.cfg.Now()) > 0 {
+		out.Waits = append(out.Waits, s.waitsForBrokers())
+	}
+	return out
 }
 
 // explain is one input's part. It is called from any goroutine.
@@ -120,6 +137,7 @@ func (r *files) explain(e *Explanation) InputOfAFile {
 	if t != nil {
 		out.Position, count = r.position(s, t)
 		out.Waits = r.waits(s, out.Position)
+		out.Why += r.fate(e, s, t)
 	}
 	out.Error = r.said[place{"file", e.Path}]
 	if s != nil && out.Error == "" {
@@ -155,41 +173,6 @@ func (r *files) lookUp(e *Explanation) (*source, *track) {
 	return nil, nil
 }
 
-// judge says whether the input takes a file, and by what or why not.
-func (r *files) judge(e *Explanation, s *source) (bool, string) {
-	by := r.scanner.IncludedBy(e.Path)
-	switch {
-	case by == "" && s != nil && s.detached:
-		return true, "it was found under another name, and is read to its end"
-	case by == "":
-		return false, fmt.Sprintf("no include matches it; the nearest is %s", r.scanner.Nearest(e.Path))
-	}
-	if x := r.scanner.ExcludedBy(e.Path); x != "" {
-		return false, "it is excluded by " + x
-	}
-	if !e.Exists {
-		return true, fmt.Sprintf("%s matches the name, but there is no such file", by)
-	}
-	info, err := tail.Stat(e.Path)
-	switch {
-	case err != nil:
-		return false, fmt.Sprintf("it cannot be looked at: %v", err)
-	case info.Dir:
-		return false, "it is a directory"
-	case !info.Regular:
-		return false, "it is not a regular file"
-	case r.scanner.Skips(e.Path, info):
-		return false, "it is one of the agent's own files, whose shipping would never end"
-	}
-	if err := readable(e.Path); err != nil {
-		return false, fmt.Sprintf("%s matches it, but it cannot be read: %v; give the agent's user read access (group or ACL)", by, err)
-	}
-	if s != nil && s.path != e.Path && s.real != e.Path {
-		return true, fmt.Sprintf("%s matches it; it is followed as %s, which leads to the same file", by, s.path)
-	}
-	return true, by + " matches it"
-}
-
 func readable(path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -216,6 +199,9 @@ func (r *files) position(s *source, t *track) (*PositionOfAFile, *lineCount) {
 		return p, &lineCount{path: t.path, from: p.Acknowledged, to: p.Size, id: t.id}
 	}
 	p.Read, p.Open, p.Renamed = s.file.Offset(), s.file.Handle() != nil, s.detached
+	if s.file.Compressed() {
+		return p, nil // its lines are not those of its bytes
+	}
 	count := &lineCount{path: s.path, from: p.Acknowledged, to: p.Size, id: t.id}
 	if p.Open {
 		if fd, err := syscall.Dup(int(s.file.Handle().Fd())); err == nil {
@@ -241,8 +227,12 @@ func (r *files) waits(s *source, p *PositionOfAFile) (out []string) {
 		return out
 	}
 	unread := p.Size - p.Read
+	if s.file.Compressed() {
+		unread = s.file.Unread() // the position is one of the content
+	}
 	if unread > 0 || !r.work.begun {
 		out = append(out, r.waitsToRead()...)
+		out = append(out, r.waitsOfItsOwn(s)...)
 	}
 	if p.Read > p.Acknowledged {
 		out = append(out, r.waitsForBrokers())
@@ -293,7 +283,14 @@ func (r *files) waitsUnmet(e *Explanation) []string {
 	}
 	r.stepping.Lock()
 	defer r.stepping.Unlock()
-	if _, ok := r.suspects[tail.ID{Dev: e.File.Dev, Ino: e.File.Ino}]; ok || e.File.Size == 0 {
+	id := tail.ID{Dev: e.File.Dev, Ino: e.File.Ino}
+	if looksCompressed(e.Path) {
+		if r.surveys[id] != nil {
+			return []string{"its content to be compared with that of the files that it may be a compressed copy of"}
+		}
+		return []string{fmt.Sprintf("%s without a change, after which a compressed file is whole", r.cfg.RotateGrace)}
+	}
+	if _, ok := r.suspects[id]; ok || e.File.Size == 0 {
 		return []string{"a moment in which it turns out whether it is the copy of a followed file (copytruncate) or a file of its own"}
 	}
 	return []string{"the next scan of the directories, which comes at least every 10 s"}

@@ -51,7 +51,9 @@ type files struct {
 	atEnd     map[tail.ID]bool // present at the very first start with start_at: end, not begun yet
 
 	links   *links
-	ignored bool // within follow: the file is too old to be read
+	pods    *pods                        // nil: the API server is not asked
+	own     func(string, tail.Info) bool // tells the agent's own files
+	ignored bool                         // within follow: the file is too old to be read
 
 	hinted        bool // the hints have something to take
 	scanned       bool // once
@@ -73,13 +75,14 @@ type files struct {
 func newFiles(r *runner, blocks *tail.Blocks, skip func(string, tail.Info) bool) (*files, error) {
 	file := r.pipe.Collect.File
 	links := newLinks(file)
-	scanner, err := tail.NewScanner(file.Include, file.Exclude, links.skip(skipNamespaces(file, skip)))
+	pods := newPods(file, r.watches)
+	scanner, err := tail.NewScanner(file.Include, file.Exclude, links.skip(skipPods(file, pods, skip)))
 	if err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", r.pipe.Name, err)
 	}
 	r.cfg = inputConfig(r.cfg, file)
 	in := &files{
-		runner: r, scanner: scanner, links: links, rate: newRate(file.RateLimit),
+		runner: r, scanner: scanner, links: links, pods: pods, own: skip, rate: newRate(file.RateLimit),
 		reading: tail.FileConfig{Blocks: blocks, Encoding: encodingOf(file.Encoding)},
 		sources: map[tail.ID]*source{}, byPath: map[string]*source{}, family: map[string][]*source{}, suspects: map[tail.ID]suspect{}, surveys: map[tail.ID]*survey{},
 		atEnd: map[tail.ID]bool{}, tracks: map[tail.ID]*track{},
@@ -148,6 +151,9 @@ func (r *files) loop(ctx context.Context) {
 		r.log.Warn("no change events: directories are looked at every scan interval instead", "interval", r.cfg.ScanInterval, "error", err)
 	}
 	defer r.closeFiles()
+	if r.pods != nil {
+		defer r.pods.Join(r.nudge)()
+	}
 	defer r.hints.Close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -201,6 +207,7 @@ func (r *files) look(ctx context.Context, now time.Time) {
 	if !now.Before(r.scanDue()) {
 		r.scan(now)
 	}
+	r.lookAtPods()
 	for s := r.timed.pop(now); s != nil; s = r.timed.pop(now) {
 		r.onTime(s, now)
 	}
@@ -336,6 +343,9 @@ func (r *files) take(s *source, c *reading, now time.Time) {
 	}
 	if c.lines.Skipped.Splits > 0 {
 		r.saySplit(s.track.path)
+	}
+	if r.withoutLabels(s) {
+		r.count(func(a *Account) { a.UnlabelledLines += int64(len(c.lines.Lines)) })
 	}
 	from, end := c.lines.From, c.lines.End
 	n := Count{Lines: int64(len(c.lines.Lines)), Bytes: c.lines.Bytes()}

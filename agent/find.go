@@ -327,7 +327,7 @@ func (r *files) follow(f tail.Found, now time.Time, onlyKnown bool) {
 	r.label(s)
 	if r.ignored { // until it changes
 		r.ignored = false
-		s.once = true
+		s.once, s.tooOld = true, true
 		r.close(file)
 		return
 	}
@@ -517,6 +517,10 @@ func (r *files) sayOpen(path string, err error) {
 // detach notes that no name leads to a file: it is drained through its
 // descriptor.
 func (r *files) detach(s *source, now time.Time) {
+	if r.leftOut(s) {
+		r.drop(s)
+		return
+	}
 	r.unname(s)
 	if s.file.Handle() == nil { // parked: its position is kept for when it is found again
 		r.release(s)
@@ -556,6 +560,7 @@ func (r *files) drop(s *source) {
 func (r *files) release(s *source) {
 	r.unname(s)
 	r.timed.clear(s)
+	r.forgetPod(s)
 	delete(r.sources, s.file.ID())
 	r.unpacked(s)
 	delete(r.said, place{"file", s.path})

@@ -42,7 +42,7 @@ func (r *files) adopt(s *source, t *track) {
 	}
 	now := r.cfg.Now()
 	x := &source{file: file, track: t, fresh: now, path: s.path, real: s.real, detached: s.detached}
-	x.partition = -1
+	x.partition, x.pod = -1, s.pod
 	r.sources[t.id] = x
 	r.family[t.path] = append(r.family[t.path], x)
 	for _, path := range []string{x.path, x.real} {

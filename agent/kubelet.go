@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"github.com/sluice-io/sluice/agent/producer"
-	"github.com/sluice-io/sluice/agent/tail"
-	"github.com/sluice-io/sluice/pipelines"
 )
 
 // Headers of containers' lines.
@@ -97,23 +95,4 @@ func (c container) headers() (h []producer.Header) {
 		}
 	}
 	return h
-}
-
-// skipNamespaces leaves out the files of namespaces that are not chosen, on top of what skip leaves out.
-func skipNamespaces(in *pipelines.FileInput, skip func(string, tail.Info) bool) func(string, tail.Info) bool {
-	if in.Container == nil || len(in.Container.Namespaces.Include)+len(in.Container.Namespaces.Exclude) == 0 {
-		return skip
-	}
-	return func(path string, info tail.Info) bool {
-		if skip != nil && skip(path, info) {
-			return true
-		}
-		c := containerOf(path)
-		if c.namespace == "" {
-			if real, err := filepath.EvalSymlinks(path); err == nil {
-				c = containerOf(real)
-			}
-		}
-		return !in.Container.Namespaces.Takes(c.namespace)
-	}
 }

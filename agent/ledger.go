@@ -53,6 +53,8 @@ type Account struct {
 	// SplitRecords are records of several lines that a limit ended. MalformedLines
 	// are lines of containers' files that are not of their form, and were sent as they are.
 	SplitRecords, MalformedLines int64
+	// UnlabelledLines are those of pods that the API server did not tell of in time.
+	UnlabelledLines int64
 	// DamagedFiles are compressed files that could not be read to their end.
 	DamagedFiles int64
 	// Rotations are files that were renamed or removed while followed,

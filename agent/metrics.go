@@ -11,10 +11,11 @@ import (
 type collector struct {
 	agent   *Agent
 	streams streamDescs
+	pods    podDescs
 
 	linesRead, bytesRead, linesAcked, bytesAcked, dropped, droppedBytes,
 	inFlight, lag, open, rotations, truncations, copies, lost, deleted, oldest, checkpoint, errors,
-	recovered, unknown, journalBytes, journalBatches, cut, split, malformed, damaged, linesSent, bytesSent, followed, memory, memoryMax *prometheus.Desc
+	recovered, unknown, journalBytes, journalBatches, cut, split, malformed, unlabelled, damaged, linesSent, bytesSent, followed, memory, memoryMax *prometheus.Desc
 	files fileMetrics
 }
 
@@ -25,6 +26,7 @@ func newCollector(a *Agent) *collector {
 	const p, in = "pipeline", "input"
 	return &collector{
 		streams:        newStreamDescs(desc),
+		pods:           newPodDescs(desc),
 		agent:          a,
 		linesRead:      desc("lines_read_total", "Lines read from files.", p, in),
 		bytesRead:      desc("bytes_read_total", "Bytes read from files.", p, in),
@@ -50,6 +52,7 @@ func newCollector(a *Agent) *collector {
 		split:          desc("split_records_total", "Records of several lines that a limit of multiline ended.", p, in),
 		damaged:        desc("damaged_files_total", "Compressed files that could not be read to their end.", p, in),
 		malformed:      desc("malformed_lines_total", "Lines of containers' files that are not of their form; they are sent as they are.", p, in),
+		unlabelled:     desc("unlabelled_lines_total", "Lines of pods that the API server did not tell of in time; they are sent without what it tells.", p, in),
 		linesSent:      desc("lines_sent_total", "Lines that went into the journal, and from there to the brokers.", p, in),
 		bytesSent:      desc("bytes_sent_total", "Bytes, as in the files, of lines that went into the journal.", p, in),
 		followed:       desc("files_followed", "Files that are followed.", p, in),
@@ -102,6 +105,7 @@ func (c *collector) collect(ch chan<- prometheus.Metric, r *member, now time.Tim
 	counter(c.split, a.SplitRecords)
 	counter(c.damaged, a.DamagedFiles)
 	counter(c.malformed, a.MalformedLines)
+	counter(c.unlabelled, a.UnlabelledLines)
 	counter(c.recovered, a.Recovered.Lines)
 	counter(c.unknown, a.Unknown.Lines)
 	gauge(c.journalBytes, float64(a.JournalBytes))
@@ -116,4 +120,5 @@ func (c *collector) collect(ch chan<- prometheus.Metric, r *member, now time.Tim
 	gauge(c.deleted, float64(a.DeletedBytes))
 	gauge(c.oldest, r.oldestUnacked(now).Seconds())
 	c.streams.collect(ch, r.runner)
+	c.pods.collect(r.runner, counter, gauge)
 }

@@ -252,11 +252,11 @@ func (s *State) Explain(path string, pipes []*pipelines.Pipeline) (*Explanation,
 		if p.Collect == nil || p.Collect.File == nil {
 			continue
 		}
-		scanner, err := tail.NewScanner(p.Collect.File.Include, p.Collect.File.Exclude, ownFiles(s.dir))
+		scanner, err := tail.NewScanner(p.Collect.File.Include, p.Collect.File.Exclude, nil)
 		if err != nil {
 			return nil, fmt.Errorf("pipeline %s: %w", p.Name, err)
 		}
-		inputs[p.Name] = &files{scanner: scanner}
+		inputs[p.Name] = &files{runner: &runner{pipe: p}, scanner: scanner, links: newLinks(p.Collect.File), own: ownFiles(s.dir)}
 		if !slices.ContainsFunc(all.Pipelines, func(x PositionsOfPipeline) bool { return x.Pipeline == p.Name }) {
 			all.Pipelines = append(all.Pipelines, PositionsOfPipeline{Pipeline: p.Name})
 		}

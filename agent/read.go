@@ -9,6 +9,9 @@ import (
 // read reads one chunk of a source, as much as the extent says, and sends it.
 // It returns false when the file cannot be read.
 func (r *files) read(s *source, now time.Time, extent tail.Extent) bool {
+	if !r.mayRead(s, now) {
+		return true
+	}
 	if s.file.Handle() == nil && !r.unpark(s) {
 		return false
 	}
@@ -102,7 +105,7 @@ func (r *files) label(s *source) {
 	s.spread = s.identity
 	s.partition = -1
 	if r.containers != nil {
-		s.meta = containerOf(s.path, s.real).headers()
+		s.meta = r.metaOf(s)
 	}
 	s.headers = r.headersOf(s)
 }
@@ -147,6 +150,8 @@ func (r *files) onTime(s *source, now time.Time) {
 		r.onDetached(s, now)
 	case !r.work.begun || s.queued:
 		r.timed.set(s, now.Add(r.openIdle()))
+	case r.waitsForPod(s):
+		r.enqueue(s)
 	case s.file.Partial():
 		extent := tail.Ripe
 		if now.Sub(s.partialSince) >= r.cfg.LineIdle {
@@ -159,6 +164,10 @@ func (r *files) onTime(s *source, now time.Time) {
 // onDetached drains a file that no name leads to, and lets go of it when it
 // has been quiet for the grace period.
 func (r *files) onDetached(s *source, now time.Time) {
+	if r.leftOut(s) {
+		r.drop(s)
+		return
+	}
 	if s.queued || !r.work.begun || now.Sub(s.fresh) < r.cfg.RotateGrace {
 		if r.work.begun {
 			r.enqueue(s)

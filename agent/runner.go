@@ -61,6 +61,8 @@ type runner struct {
 	input input
 	dest  Destination
 
+	watches *podWatches // of all pipelines
+
 	work   *worker
 	packer *producer.Packer
 	parcel *parcel // being filled

@@ -18,7 +18,9 @@ type source struct {
 	real   string // where path leads to when it is a symbolic link
 
 	meta []producer.Header // of its container
+	pod  sourcePod         // what is known of the container's pod
 
+	tooOld   bool // when it was first seen (ignore_older)
 	damaged  bool // a compressed file that could not be read to its end
 	queued   bool
 	once     bool      // read to its end since the start

@@ -57,7 +57,7 @@ func (f *failure) Error() string {
 	case codeUnauthorized:
 		return text + "; it does not take the token (kubernetes.token_file)"
 	case codeForbidden:
-		return text + "; the service account needs the verbs list and watch on pods (deploy/kubernetes/rbac.yaml)"
+		return text + "; the service account needs the verbs list and watch on pods (deploy/kubernetes/agent.yaml has them)"
 	}
 	return text
 }

@@ -93,6 +93,13 @@ func (p *Pods) leave(id int) {
 	}
 }
 
+// Left says that the pods were watched, and are no more.
+func (p *Pods) Left() bool {
+	p.running.Lock()
+	defer p.running.Unlock()
+	return p.users == 0 && p.stop != nil
+}
+
 // Get finds a pod; nil when it is not known, or not any more.
 func (p *Pods) Get(ref Ref) *Pod {
 	p.mu.Lock()

@@ -51,7 +51,9 @@ var mayImport = map[string][]string{
 	"agent/stream":               {"agent/tail"},
 	"agent/syslog":               {"agent/stream", "agent/tail"},
 	"agent/journald":             {"agent/stream", "agent/tail"},
-	"agent":                      {"agent/stream", "agent/syslog", "agent/journald", "agent/assemble", "agent/tail", "agent/journal", "agent/producer", "pipelines", "internal/connect", "internal/record", "internal/dirlock"},
+	"agent/kubernetes":           {},
+	"agent/kubernetes/apifake":   {},
+	"agent":                      {"agent/kubernetes", "agent/stream", "agent/syslog", "agent/journald", "agent/assemble", "agent/tail", "agent/journal", "agent/producer", "pipelines", "internal/connect", "internal/record", "internal/dirlock"},
 
 	"sinks":            {"pipelines", "internal/connect", "internal/record"},
 	"sinks/clickhouse": {"sinks", "pipelines", "internal/connect"},
@@ -86,7 +88,7 @@ var mayImport = map[string][]string{
 }
 
 // testOnly packages may be imported by test files and by each other alone.
-var testOnly = []string{"internal/testenv", "internal/layout", "agent/producer/brokermodel", "sinks/directory/filetest", "sinks/storm"}
+var testOnly = []string{"internal/testenv", "internal/layout", "agent/producer/brokermodel", "agent/kubernetes/apifake", "sinks/directory/filetest", "sinks/storm"}
 
 // never lists what a package must not reach even through others.
 var never = map[string][]string{

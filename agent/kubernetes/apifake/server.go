@@ -258,7 +258,10 @@ func (s *Server) list(w http.ResponseWriter, req *http.Request, node string) {
 	if token := query.Get("continue"); token != "" {
 		text, err := base64.StdEncoding.DecodeString(token)
 		at, key, _ := strings.Cut(string(text), " ")
-		if version, err = strconv.Atoi(at); err != nil || query.Has("resourceVersion") {
+		if err == nil {
+			version, err = strconv.Atoi(at)
+		}
+		if err != nil || query.Has("resourceVersion") {
 			s.mu.Unlock()
 			status(w, http.StatusBadRequest, "BadRequest", "continue")
 			return
