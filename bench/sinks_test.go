@@ -5,12 +5,15 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,9 +24,11 @@ import (
 )
 
 var (
-	sinkBench = flag.Bool("sinks", false, "measure the ClickHouse sink beside ClickHouse's own Kafka engine")
-	sinkRows  = flag.Int("sinks.rows", 1_000_000, "records of a load on a sink")
-	sinkLoads = flag.String("sinks.loads", "", "regular expression: measure the loads whose names it matches")
+	sinkBench    = flag.Bool("sinks", false, "measure the ClickHouse sink beside ClickHouse's own Kafka engine")
+	sinkRows     = flag.Int("sinks.rows", 1_000_000, "records of a load on a sink")
+	sinkProfiles = flag.String("sinks.profiles", "", "directory for CPU and heap profiles of the workers; profiling costs a few percent")
+	sinkBinaries = flag.String("sinks.binaries", "", "sluice programs to measure in turn, with commas between them, in place of this tree's")
+	sinkLoads    = flag.String("sinks.loads", "", "regular expression: measure the loads whose names it matches")
 )
 
 // sinkDDL is the table of ten columns that both sides fill.
@@ -39,6 +44,15 @@ type sinkRig struct {
 	server *testenv.ClickHouseServer
 	client *kgo.Client
 	dir    string
+	binary string // the program to measure; "": this tree's
+}
+
+// worker is the program to measure.
+func (r *sinkRig) worker() string {
+	if r.binary != "" {
+		return r.binary
+	}
+	return testenv.Sluice(r.T)
 }
 
 // TestSinkSpeed prints what moving a backlog from Apache Kafka into a table costs: through this sink, and through ClickHouse's own Kafka engine, in one run.
@@ -69,9 +83,14 @@ func TestSinkSpeed(t *testing.T) {
 		{"sink, JSON values, HTTP", func(name string) { r.sink(name, "json", ", protocol: http", benchPartitions) }},
 		{"sink, raw nginx lines", func(name string) { r.sink(name, "nginx", ", compression: none", benchPartitions) }},
 		{"sink, JSON values, 64 partitions", func(name string) { r.sink(name, "json", "", 64) }},
+		{"from a write to the file to the row, 1,000 lines/s", r.fromFileToRow},
+		{"after kill -9", r.afterCrash},
 	} {
-		if wanted.MatchString(l.name) {
-			l.run(l.name)
+		if !wanted.MatchString(l.name) {
+			continue
+		}
+		for _, r.binary = range strings.Split(*sinkBinaries, ",") {
+			l.run(strings.TrimSpace(l.name + " " + r.binary))
 		}
 	}
 }
@@ -149,34 +168,84 @@ func (r *sinkRig) sink(name, kind, settings string, partitions int32) {
 		columns = ", columns: {ts: time, host: '\"web-1\"', remote_addr: remote_addr, method: method, path: path, status: status, bytes: bytes, referer: referer, user_agent: user_agent, seconds: 0.5}"
 	}
 	topic := r.backlog(value, partitions)
-	table := strings.ReplaceAll(topic, "-", "_")
-	r.server.Query(r, "CREATE TABLE "+table+" ("+sinkDDL+ownSinkColumns+") ENGINE = MergeTree ORDER BY ts SETTINGS non_replicated_deduplication_window = 1000")
-	addr := r.server.Addr
-	if strings.Contains(settings, "http") {
-		addr = r.server.HTTPAddr
-	}
-	file := filepath.Join(r.dir, table+".yaml")
-	text := fmt.Sprintf("pipeline: %s\ntopic: {name: %s}\nsink:\n  process: %s\n  clickhouse: {addr: [%q], table: %s%s%s}\n", topic, topic, process, addr, table, settings, columns)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		r.Fatal(err)
-	}
+	table, file := r.sinkTable(topic, process, "", settings+columns)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	cmd := exec.CommandContext(ctx, testenv.Sluice(r.T), "sink", file, "--brokers", r.broker, "--metrics", "")
+	metrics := ""
+	if *sinkProfiles != "" {
+		metrics = fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(r.T))
+	}
+	cmd := exec.CommandContext(ctx, r.worker(), "sink", file, "--brokers", r.broker, "--metrics", metrics)
+	if metrics != "" {
+		cmd.Args = append(cmd.Args, "--profiling")
+	}
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	before, began := cpuOf(r.T, r.server.PID()), time.Now()
 	if err := cmd.Start(); err != nil {
 		r.Fatal(err)
 	}
+	profiles := r.profile(metrics, name)
 	took := r.await(table, began)
 	server, worker := cpuOf(r.T, r.server.PID())-before, cpuOf(r.T, cmd.Process.Pid)
 	r.print(name, took, worker, server, mostMemory(cmd.Process.Pid))
+	profiles()
 	cancel()
 	_ = cmd.Wait()
 	if r.Failed() {
 		r.Log(log.String())
 	}
+}
+
+// sinkTable makes a table for a topic, and the pipeline file of a worker between them.
+func (r *sinkRig) sinkTable(topic, process, sinkSettings, settings string) (table, file string) {
+	table = strings.ReplaceAll(topic, "-", "_")
+	r.server.Query(r, "CREATE TABLE "+table+" ("+sinkDDL+ownSinkColumns+") ENGINE = MergeTree ORDER BY ts SETTINGS non_replicated_deduplication_window = 1000")
+	addr := r.server.Addr
+	if strings.Contains(settings, "http") {
+		addr = r.server.HTTPAddr
+	}
+	file = filepath.Join(r.dir, table+".yaml")
+	text := fmt.Sprintf("pipeline: %s\ntopic: {name: %s}\nsink: {process: %s, clickhouse: {addr: [%q], table: %s%s}%s}\n", topic, topic, process, addr, table, settings, sinkSettings)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		r.Fatal(err)
+	}
+	return table, file
+}
+
+// profileFor is how long a worker's CPU is profiled from its start: about as long as a load takes.
+const profileFor = 3 * time.Second
+
+// profile writes profiles of the worker whose metrics are at addr; the function it returns waits for them.
+func (r *sinkRig) profile(addr, name string) (done func()) {
+	if addr == "" {
+		return func() {}
+	}
+	var all sync.WaitGroup
+	base := filepath.Join(*sinkProfiles, regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(name, "-"))
+	get := func(path, file string) error {
+		resp, err := http.Get("http://" + addr + path)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		content, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(file, content, 0o644)
+	}
+	all.Go(func() {
+		for deadline := time.Now().Add(profileFor); get("/healthz", os.DevNull) != nil && time.Now().Before(deadline); <-time.After(5 * time.Millisecond) {
+		}
+		if err := get(fmt.Sprintf("/debug/pprof/profile?seconds=%d", profileFor/time.Second), base+".cpu"); err != nil {
+			r.Error(err)
+		}
+		if err := get("/debug/pprof/heap", base+".heap"); err != nil {
+			r.Error(err)
+		}
+	})
+	return all.Wait
 }
 
 // mostMemory is the most a process was resident, in MB.

@@ -4,8 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
-
-	"github.com/twmb/franz-go/pkg/kgo"
+	"time"
 
 	"github.com/sluice-io/sluice/pipelines"
 )
@@ -16,7 +15,6 @@ type encoder struct {
 	chain      *pipelines.Chain
 	block      Block
 	event      pipelines.Event
-	headers    []pipelines.Header
 	generation int // of the schema the block has
 }
 
@@ -32,22 +30,29 @@ type tally struct {
 
 // encode fills the block with the records that are not present. What it does depends on the records alone, so that the block of
 // a repeated claim is the same.
-func (e *encoder) encode(records []*kgo.Record, present []Range) tally {
-	t := tally{consumed: int64(len(records)), dropped: map[string]int64{}, rejected: map[string]int64{}}
+func (e *encoder) encode(b *batch, present []Range) tally {
+	t := tally{consumed: int64(b.records.data()), dropped: map[string]int64{}, rejected: map[string]int64{}}
 	e.block.Reset()
-	for _, r := range records {
-		if holds(present, r.Offset) {
+	b.records.each(func(x *run, r *record) {
+		if len(present) > 0 && holds(present, r.offset) {
 			t.found++
-			continue
+			return
 		}
-		e.one(r, &t)
-	}
+		e.one(origins{x, r, &b.claim}, &t)
+	})
 	t.stored = int64(e.block.Rows())
 	return t
 }
 
-func (e *encoder) one(r *kgo.Record, t *tally) {
-	if err := e.pipe.ReadRecord(&e.event, e.meta(r), r.Value); err != nil {
+// origins are a record and where it is from.
+type origins struct {
+	run    *run
+	record *record
+	claim  *Claim
+}
+
+func (e *encoder) one(r origins, t *tally) {
+	if err := e.pipe.ReadRecord(&e.event, r.meta(), r.run.value(r.record)); err != nil {
 		t.reject(r, "decode", "decode", err)
 		return
 	}
@@ -66,7 +71,7 @@ func (e *encoder) one(r *kgo.Record, t *tally) {
 }
 
 // keep decides on an event that a stage could not work on: true means that it is stored as the raw line.
-func (e *encoder) keep(r *kgo.Record, result pipelines.Result, t *tally) bool {
+func (e *encoder) keep(r origins, result pipelines.Result, t *tally) bool {
 	switch e.pipe.Errors.Parse {
 	case pipelines.ErrorsKeep:
 		return true
@@ -86,9 +91,9 @@ func (t *tally) misfits() bool {
 // stageColumns is the stage of records that do not fit the destination's columns.
 const stageColumns = "columns"
 
-func (t *tally) reject(r *kgo.Record, stage, reason string, err error) {
+func (t *tally) reject(r origins, stage, reason string, err error) {
 	t.rejected[reason]++
-	t.letters = append(t.letters, letter{record: r, stage: stage, kind: reason, reason: err.Error()})
+	t.letters = append(t.letters, letter{record: r.run.kafka(r.record, r.claim), stage: stage, kind: reason, reason: err.Error()})
 }
 
 // rejectReason is the label of a counter: few values, whatever the data.
@@ -107,13 +112,10 @@ func rejectReason(err error) string {
 	}
 }
 
-func (e *encoder) meta(r *kgo.Record) pipelines.Meta {
-	e.headers = e.headers[:0]
-	for i := range r.Headers {
-		e.headers = append(e.headers, pipelines.Header{Key: r.Headers[i].Key, Value: r.Headers[i].Value})
-	}
+func (r origins) meta() pipelines.Meta {
+	extra := r.run.extraOf(r.record)
 	return pipelines.Meta{
-		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Timestamp, Key: r.Key, Headers: e.headers,
+		Topic: r.claim.Topic, Partition: r.claim.Partition, Offset: r.record.offset, Time: time.UnixMilli(r.record.stamp), Key: extra.key, Headers: extra.headers,
 	}
 }
 

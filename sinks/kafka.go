@@ -35,6 +35,7 @@ func (w *Worker) kafkaOptions() ([]kgo.Opt, error) {
 // groupOptions make a client a member of the sink's group.
 func (s *session) groupOptions() []kgo.Opt {
 	w := s.w
+	pool := &fetchPool{}
 	options := []kgo.Opt{
 		kgo.ConsumerGroup(w.spec.Group()),
 		kgo.ConsumeTopics(w.pipe.Topic.Name),
@@ -54,9 +55,12 @@ func (s *session) groupOptions() []kgo.Opt {
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), // their offsets are part of a range, or a range at the log's end would never close
-		kgo.FetchMaxBytes(w.cfg.FetchBytesMax),
-		kgo.FetchMaxPartitionBytes(max(w.cfg.FetchBytesMax/4, 1<<20)),
+		kgo.FetchMaxBytes(min(fetchBytesFirst, w.cfg.FetchBytesMax)),
+		kgo.FetchMaxPartitionBytes(min(fetchBytesFirst, w.cfg.FetchBytesMax)),
 		kgo.FetchMaxWait(fetchWaitMax),
+		kgo.WithHooks(s.sizer),
+		kgo.WithPools(pool),
+		kgo.WithDecompressor(pool),
 	}
 	if w.cfg.InstanceID != "" {
 		options = append(options, kgo.InstanceID(w.cfg.InstanceID))

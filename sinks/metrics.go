@@ -7,7 +7,7 @@ type metrics struct {
 	rows         prometheus.Counter
 	bytes        prometheus.Counter
 	writeSeconds prometheus.Histogram
-	endToEnd     prometheus.Histogram
+	endToEnd     *delays
 	deadLetters  *prometheus.CounterVec // reason
 	dropped      *prometheus.CounterVec // stage
 	writeErrors  prometheus.Counter
@@ -19,6 +19,7 @@ type metrics struct {
 	parts        prometheus.Counter
 	batchRows    prometheus.Histogram
 	circuit      prometheus.Gauge
+	fetched      prometheus.Counter
 	states       []prometheus.Gauge // as states has them
 }
 
@@ -38,7 +39,7 @@ func newMetrics(reg prometheus.Registerer, pipeline, sink string) *metrics {
 		rows:         counter("rows_total", "Rows stored at the destination."),
 		bytes:        counter("bytes_total", "Bytes of the values of stored records."),
 		writeSeconds: seconds("write_seconds", "Seconds one write to the destination took, successful or not.", 0.001, 2, 16),
-		endToEnd:     seconds("end_to_end_seconds", "Seconds from a record's timestamp until its row was stored.", 0.005, 2, 20),
+		endToEnd:     newDelays("sluice_sink_end_to_end_seconds", "Seconds from a record's timestamp until its row was stored.", prometheus.ExponentialBuckets(0.005, 2, 20)),
 		writeErrors:  counter("write_errors_total", "Writes that failed and were or will be repeated."),
 		lostOffsets:  counter("lost_records_total", "Records that were removed from the log before they were read."),
 		openClaims:   gauge("open_claims", "Partitions whose commit is a claim that is not closed."),
@@ -52,6 +53,7 @@ func newMetrics(reg prometheus.Registerer, pipeline, sink string) *metrics {
 	}
 	m.parts = counter("parts_total", "Parts that the destination made of the rows, each of which it has to merge.")
 	m.batchRows = seconds("batch_rows", "Records of a stored batch.", 1, 4, 12)
+	m.fetched = counter("fetched_records_total", "Records that brokers sent; more than were taken in where a partition was paused while they were on their way.")
 	m.circuit = gauge("circuit_open", "1 while the destination does not take the batch of some partition, else 0.")
 	byState := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "sluice_sink_partition_states", Help: "Assigned partitions by what they do."}, []string{"state"})
@@ -61,7 +63,7 @@ func newMetrics(reg prometheus.Registerer, pipeline, sink string) *metrics {
 	if reg != nil {
 		reg = prometheus.WrapRegistererWith(prometheus.Labels{"pipeline": pipeline, "sink": sink}, reg)
 		reg.MustRegister(m.rows, m.bytes, m.writeSeconds, m.endToEnd, m.writeErrors, m.lostOffsets,
-			m.openClaims, m.partitions, m.stopped, m.heldBytes, m.deadLetters, m.dropped, m.parts, m.batchRows, m.circuit, byState)
+			m.openClaims, m.partitions, m.stopped, m.heldBytes, m.deadLetters, m.dropped, m.parts, m.batchRows, m.circuit, m.fetched, byState)
 	}
 	return m
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // limits say when a batch of one partition is sealed, and how long its claim is good for.
@@ -35,9 +33,8 @@ const (
 // batch is a sealed range on its way to the destination.
 type batch struct {
 	claim   Claim
-	records []*kgo.Record // data records in [Lo, Hi], ascending; empty when the range holds only control records
-	bytes   int64         // memory of the records
-	age     time.Time     // when the first record arrived
+	records records   // of [Lo, Hi]
+	age     time.Time // when the first record arrived
 
 	attempts  int   // writes that failed in this worker
 	repeat    bool  // an earlier write, of this worker or another, may have succeeded
@@ -103,8 +100,7 @@ type partition struct {
 	jitter func() float64 // in [0,1)
 	size   sizing         // of the next batches
 
-	filling      []*kgo.Record
-	fillingBytes int64
+	filling      records
 	fillingSince time.Time
 	fillingLast  time.Time // when the last record arrived
 	next         int64     // offset after the last record taken in, control records included
@@ -164,45 +160,31 @@ func newPartition(l limits, base Claim, commit int64, note *CommitNote, jitter f
 }
 
 // take adds records that arrived, ascending. Records below the position were taken before and are passed over.
-func (p *partition) take(records []*kgo.Record, now time.Time) {
+func (p *partition) take(x run, now time.Time) {
 	if p.draining || p.fenced || p.failed != nil || p.rewinding {
 		return // fetched again by whoever has the partition next
 	}
-	for _, r := range records {
-		if r.Offset < p.next {
-			continue
-		}
-		if p.next < 0 {
-			p.sealed, p.stored = r.Offset, r.Offset
-		}
-		p.next, p.nextEpoch = r.Offset+1, r.LeaderEpoch
-		if len(p.filling) == 0 {
-			p.fillingSince = now
-		}
-		p.fillingLast = now
-		p.filling = append(p.filling, r)
-		p.fillingBytes += recordBytes(r)
+	if x = x.from(p.next); len(x.records) == 0 {
+		return
 	}
-}
-
-// recordOverhead is about what a record costs in memory beside its bytes.
-const recordOverhead = 256
-
-// recordBytes is about the memory a fetched record holds.
-func recordBytes(r *kgo.Record) int64 {
-	n := len(r.Key) + len(r.Value) + recordOverhead
-	for i := range r.Headers {
-		n += len(r.Headers[i].Key) + len(r.Headers[i].Value)
+	if p.next < 0 {
+		p.sealed, p.stored = x.records[0].offset, x.records[0].offset
 	}
-	return int64(n)
+	if p.filling.n == 0 {
+		p.fillingSince = now
+	}
+	p.fillingLast = now
+	p.filling.add(x)
+	last := p.filling.last()
+	p.next, p.nextEpoch = last.offset+1, last.epoch
 }
 
 // held is the memory of all records the partition holds.
 func (p *partition) held() int64 {
 	if p.hand != nil {
-		return p.fillingBytes + p.hand.bytes
+		return p.filling.bytes + p.hand.records.bytes
 	}
-	return p.fillingBytes
+	return p.filling.bytes
 }
 
 // full says that fetching should pause: a whole batch waits behind the one in hand, or the partition has stopped. A replay is never full, for
@@ -212,16 +194,16 @@ func (p *partition) full() bool {
 		return true
 	}
 	waits := p.replay == nil && (p.hand != nil || p.turnless) || p.origin != originTrusted
-	return waits && (len(p.filling) >= p.size.rows || p.fillingBytes >= p.size.bytes)
+	return waits && (p.filling.n >= p.size.rows || p.filling.bytes >= p.size.bytes)
 }
 
 // letGo drops what was fetched and not sealed. Nothing is taken in until rewound says that fetching has begun again at sealed. A partition
 // that has no position yet keeps what it has, for without a commit nothing says where to begin again.
 func (p *partition) letGo() {
-	if p.sealed < 0 || p.rewinding || len(p.filling) == 0 {
+	if p.sealed < 0 || p.rewinding || p.filling.n == 0 {
 		return
 	}
-	p.filling, p.fillingBytes = nil, 0
+	p.filling = records{}
 	p.next, p.rewinding = p.sealed, true
 }
 
@@ -263,7 +245,7 @@ func (p *partition) step(now time.Time, mayWrite bool) action {
 
 // ask returns the question whether rows of unknown origin are in the way, once there are records to store.
 func (p *partition) ask(now time.Time) action {
-	if p.origin == originAsking || len(p.filling) == 0 && p.barred == nil || p.draining || now.Before(p.retryAt) {
+	if p.origin == originAsking || p.filling.n == 0 && p.barred == nil || p.draining || now.Before(p.retryAt) {
 		return action{}
 	}
 	p.origin = originAsking
@@ -306,7 +288,7 @@ func (p *partition) claim(now time.Time) action {
 	if now.Before(p.retryAt) {
 		return action{}
 	}
-	if len(p.hand.records) == 0 { // nothing to store, so nothing to claim
+	if p.hand.records.data() == 0 { // nothing to store, so nothing to claim
 		p.settle(now)
 		return p.close(now)
 	}
@@ -335,14 +317,14 @@ func (p *partition) seal(now time.Time) {
 		p.sealReplay()
 		return
 	}
-	n, due := p.prefix()
+	n, due := p.filling.prefix(p.size.rows, p.size.bytes)
 	if n == 0 || !due && !p.eager && now.Before(p.sealAt()) {
 		return
 	}
 	if p.turnless = !p.turn; p.turnless {
 		return
 	}
-	p.setHand(n, p.filling[n-1].Offset, p.filling[n-1].LeaderEpoch)
+	p.setHand(n)
 }
 
 // sealAt is when filling is closed though it is not full.
@@ -354,59 +336,36 @@ func (p *partition) sealAt() time.Time {
 	return at
 }
 
-// prefix is how many records of filling make up the next batch, and whether that is a full one.
-func (p *partition) prefix() (n int, full bool) {
-	if len(p.filling) < p.size.rows && p.fillingBytes < p.size.bytes {
-		return len(p.filling), false
-	}
-	var bytes int64
-	for i, r := range p.filling {
-		bytes += int64(len(r.Value))
-		if i+1 >= p.size.rows || bytes >= p.size.bytes {
-			return i + 1, true
-		}
-	}
-	return len(p.filling), false
-}
-
 // sealReplay seals exactly the open claim's range, once a record at or after its end has arrived: nothing of the range can come any more.
 func (p *partition) sealReplay() {
 	if p.next <= p.replay.hi {
 		return
 	}
-	n := 0
-	for n < len(p.filling) && p.filling[n].Offset <= p.replay.hi {
-		n++
-	}
 	hi, epoch := p.replay.hi, p.replay.epoch
-	if n > 0 {
-		last := p.filling[n-1]
-		if last.Offset == hi && last.LeaderEpoch >= 0 && epoch >= 0 && last.LeaderEpoch != epoch {
-			p.failed = fmt.Errorf("offset %d: claimed under epoch %d, fetched under %d: %w", hi, epoch, last.LeaderEpoch, errEpochChanged)
+	head := p.filling.cut(p.filling.through(hi))
+	if head.n > 0 {
+		if last := head.last(); last.offset == hi && last.epoch >= 0 && epoch >= 0 && last.epoch != epoch {
+			p.failed = fmt.Errorf("offset %d: claimed under epoch %d, fetched under %d: %w", hi, epoch, last.epoch, errEpochChanged)
 			return
 		}
 	}
 	p.replay = nil
-	p.setHand(n, hi, epoch)
+	p.setBatch(head, hi, epoch)
 	p.hand.repeat, p.hand.uncertain = true, true
 }
 
-func (p *partition) setHand(n int, hi int64, epoch int32) {
+// setHand takes the next batch from filling.
+func (p *partition) setHand(n int) {
+	head := p.filling.cut(n)
+	last := head.last()
+	p.setBatch(head, last.offset, last.epoch)
+}
+
+func (p *partition) setBatch(head records, hi int64, epoch int32) {
 	c := p.base
 	c.Lo, c.Hi, c.Epoch = p.sealed, hi, epoch
-	b := &batch{claim: c, age: p.fillingSince, records: make([]*kgo.Record, 0, n), doubtTo: p.doubtTo}
-	for _, r := range p.filling[:n] {
-		b.bytes += recordBytes(r)
-		if !r.Attrs.IsControl() {
-			b.records = append(b.records, r)
-		}
-	}
-	rest := copy(p.filling, p.filling[n:])
-	clear(p.filling[rest:])
-	p.filling = p.filling[:rest]
-	p.fillingBytes -= b.bytes
+	p.hand, p.phase = &batch{claim: c, age: p.fillingSince, records: head, doubtTo: p.doubtTo}, phaseSealed
 	p.sealed = hi + 1
-	p.hand, p.phase = b, phaseSealed
 }
 
 // committedNow tells what became of the commit that step asked for.
@@ -480,7 +439,7 @@ func (p *partition) giveBack() {
 // drain asks for the quickest end that is clean: the write in hand is waited for, what is not claimed is given back.
 func (p *partition) drain() {
 	p.draining = true
-	p.filling, p.fillingBytes, p.turnless = nil, 0, false
+	p.filling, p.turnless = records{}, false
 	p.giveBack()
 }
 
@@ -498,7 +457,7 @@ func (p *partition) unclosed() bool { return p.stored > p.committed && !p.stored
 // stop ends fetching and sealing for good; what is in hand is brought to its end.
 func (p *partition) stop(err error) {
 	p.failed = err
-	p.filling, p.fillingBytes = nil, 0
+	p.filling = records{}
 }
 
 // skipTo goes on at offset start, where the log now begins. What was taken in before is still stored.
@@ -507,7 +466,7 @@ func (p *partition) skipTo(start int64) {
 	if p.replay != nil && p.replay.hi < start { // nothing of the claim is left to write
 		p.replay = nil
 	}
-	if len(p.filling) == 0 && p.hand == nil && p.replay == nil {
+	if p.filling.n == 0 && p.hand == nil && p.replay == nil {
 		p.sealed, p.stored = start, start
 	}
 }
@@ -515,7 +474,7 @@ func (p *partition) skipTo(start int64) {
 // fence drops everything: the group has another owner for the partition, or will have.
 func (p *partition) fence() {
 	p.fenced = true
-	p.filling, p.fillingBytes = nil, 0
+	p.filling = records{}
 	if p.phase != phaseWriting {
 		p.hand = nil
 	}
@@ -553,10 +512,10 @@ func (p *partition) wake() (at time.Time, ok bool) {
 		}
 		earliest(due)
 	}
-	if p.origin == originUnasked && (len(p.filling) > 0 || p.barred != nil) {
+	if p.origin == originUnasked && (p.filling.n > 0 || p.barred != nil) {
 		earliest(p.retryAt)
 	}
-	if p.origin == originTrusted && p.hand == nil && p.replay == nil && p.failed == nil && len(p.filling) > 0 && !p.turnless {
+	if p.origin == originTrusted && p.hand == nil && p.replay == nil && p.failed == nil && p.filling.n > 0 && !p.turnless {
 		earliest(p.sealAt())
 	}
 	return at, ok

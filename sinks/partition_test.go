@@ -124,7 +124,7 @@ func (m *member) fetch(n int) {
 	}
 	if len(records) > 0 {
 		m.fetched = records[len(records)-1].Offset + 1
-		m.slot.take(records, m.now)
+		m.slot.take(newRuns(records)[0], m.now)
 	}
 }
 
@@ -322,7 +322,7 @@ func TestSealsByRowsBytesAndAge(t *testing.T) {
 
 	m = w.join(l)
 	m.fetch(6)
-	if a := m.slot.step(m.now, true); a.do != actCommit || m.slot.hand.claim.Hi != 3 || len(m.slot.filling) != 2 {
+	if a := m.slot.step(m.now, true); a.do != actCommit || m.slot.hand.claim.Hi != 3 || m.slot.filling.n != 2 {
 		t.Errorf("not sealed by rows: %+v", a)
 	}
 

@@ -89,7 +89,7 @@ func (s *session) tellPassed(ctx context.Context, sink Follower, at time.Time, s
 
 // passed says that all records from the log's start to end are stored, and nothing is on its way.
 func (p *partition) passed(start, end int64) bool {
-	if p.fenced || p.draining || p.stopped() != nil || p.hand != nil || p.replay != nil || len(p.filling) > 0 {
+	if p.fenced || p.draining || p.stopped() != nil || p.hand != nil || p.replay != nil || p.filling.n > 0 {
 		return false
 	}
 	return start == end || p.stored >= end

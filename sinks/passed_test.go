@@ -5,8 +5,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 func TestSealsWhenIdle(t *testing.T) {
@@ -50,7 +48,7 @@ func TestPassed(t *testing.T) {
 		"empty, never committed": {at(-1, nothing), 0, 0, true},
 		"emptied by retention":   {at(3, nothing), 10, 10, true},
 		"never committed":        {at(-1, nothing), 0, 10, false},
-		"records are on the way": {at(10, func(p *partition) { p.filling = make([]*kgo.Record, 1) }), 0, 10, false},
+		"records are on the way": {at(10, func(p *partition) { p.filling.n = 1 }), 0, 10, false},
 		"a batch is in hand":     {at(10, func(p *partition) { p.hand = &batch{} }), 0, 10, false},
 		"a claim is to be read":  {at(10, func(p *partition) { p.replay = &replay{} }), 0, 10, false},
 		"given away":             {at(10, func(p *partition) { p.fenced = true }), 0, 10, false},

@@ -94,14 +94,16 @@ func (r *Replay) commits(ctx context.Context) (map[int32]int64, error) {
 
 // Range stores the records of the partitions in from, up to those in to; nil is all.
 func (r *Replay) Range(ctx context.Context, from, to map[int32]int64) error {
-	held := map[int32][]*kgo.Record{}
+	held := map[int32]records{}
 	var bytes int64
-	err := readRange(ctx, r.client, r.w.pipe.Topic.Name, from, to, func(p int32, records []*kgo.Record) error {
-		held[p] = append(held[p], records...)
-		for _, record := range records {
-			bytes += recordBytes(record)
+	err := readRange(ctx, r.client, r.w.pipe.Topic.Name, from, to, func(p int32, fetched []*kgo.Record) error {
+		of := held[p]
+		for _, x := range newRuns(fetched) {
+			of.add(x)
+			bytes += x.bytes
 		}
-		if full := r.w.spec.Batch.Rows; len(held[p]) < full && bytes < r.w.cfg.MemoryBytesMax {
+		held[p] = of
+		if full := r.w.spec.Batch.Rows; of.n < full && bytes < r.w.cfg.MemoryBytesMax {
 			return nil
 		}
 		bytes = 0
@@ -110,7 +112,7 @@ func (r *Replay) Range(ctx context.Context, from, to map[int32]int64) error {
 	return errors.Join(err, r.storeAll(ctx, held))
 }
 
-func (r *Replay) storeAll(ctx context.Context, held map[int32][]*kgo.Record) error {
+func (r *Replay) storeAll(ctx context.Context, held map[int32]records) error {
 	for _, p := range slices.Sorted(maps.Keys(held)) {
 		if err := r.store(ctx, r.topicID, p, held[p]); err != nil {
 			return err
@@ -145,12 +147,16 @@ func (r *Replay) Letters(ctx context.Context, want func(*Letter) bool) error {
 		return err
 	}
 	for at, byOffset := range found {
-		var records []*kgo.Record
+		var letters []*kgo.Record
 		for _, offset := range slices.Sorted(maps.Keys(byOffset)) {
-			records = append(records, byOffset[offset])
+			letters = append(letters, byOffset[offset])
 		}
-		for chunk := range slices.Chunk(records, max(r.w.spec.Batch.Rows, 1)) {
-			if err := r.store(ctx, at.topic, at.partition, chunk); err != nil {
+		for chunk := range slices.Chunk(letters, max(r.w.spec.Batch.Rows, 1)) {
+			var rs records
+			for _, x := range newRuns(chunk) {
+				rs.add(x)
+			}
+			if err := r.store(ctx, at.topic, at.partition, rs); err != nil {
 				return err
 			}
 		}
@@ -159,23 +165,19 @@ func (r *Replay) Letters(ctx context.Context, want func(*Letter) bool) error {
 }
 
 // store stores what is absent of the records, which ascend and are of one partition.
-func (r *Replay) store(ctx context.Context, topic TopicID, partition int32, records []*kgo.Record) error {
-	records = slices.DeleteFunc(slices.Clone(records), func(x *kgo.Record) bool { return x.Attrs.IsControl() })
-	r.result.Records += int64(len(records))
+func (r *Replay) store(ctx context.Context, topic TopicID, partition int32, rs records) error {
+	r.result.Records += int64(rs.data())
 	if r.committed != nil && topic == r.topicID {
-		n := len(records)
-		for n > 0 && records[n-1].Offset >= r.committed[partition] {
-			n--
-		}
-		r.result.InHand += int64(len(records) - n)
-		records = records[:n]
+		all := rs.data()
+		rs = rs.cut(rs.through(r.committed[partition] - 1))
+		r.result.InHand += int64(all - rs.data())
 	}
-	if len(records) == 0 {
+	if rs.data() == 0 {
 		return nil
 	}
-	b := &batch{records: records, repeat: true, claim: Claim{
+	b := &batch{records: rs, repeat: true, claim: Claim{
 		Pipeline: r.w.pipe.Name, Sink: r.w.spec.Name, Topic: r.w.pipe.Topic.Name, TopicID: topic, Partition: partition,
-		Lo: records[0].Offset, Hi: records[len(records)-1].Offset, Epoch: -1,
+		Lo: rs.runs[0].records[0].offset, Hi: rs.last().offset, Epoch: -1,
 	}}
 	for attempt := 1; ; attempt++ {
 		t, err := r.try(ctx, b)
@@ -206,7 +208,7 @@ func (r *Replay) try(ctx context.Context, b *batch) (t tally, err error) {
 		return t, err
 	}
 	defer r.w.encoders.put(e)
-	t = e.encode(b.records, stored.Present)
+	t = e.encode(b, stored.Present)
 	_, err = r.w.write(ctx, e, b, stored.Present, t.stored)
 	if errors.Is(err, ErrSchemaChanged) {
 		if _, err := r.w.check(ctx); err != nil {

@@ -54,6 +54,7 @@ type session struct {
 
 	former []int32 // partitions of the assignment under way whose commit is of an earlier topic; of the client's callbacks alone
 
+	sizer *fetchSizer
 	pacer *pacer
 	order []*slot // scratch of inTurn
 	alone *slot   // a replay that is fetched past the memory limit, while all others wait
@@ -99,6 +100,7 @@ func newSession(w *Worker) *session {
 		room:    make(chan struct{}, 1),
 		owned:   map[int32]*slot{},
 		pacer:   newPacer(w.partsPerSecond()),
+		sizer:   &fetchSizer{fetched: w.metrics.fetched},
 	}
 }
 
@@ -261,7 +263,7 @@ func (s *session) advancePart(id int32, p *slot, now time.Time, pressed bool) {
 		p.turn = s.pacer.ready(now)
 		hand := p.hand
 		a := p.step(now, s.writing < s.w.cfg.ParallelWritesMax)
-		if p.hand != nil && p.hand != hand && len(p.hand.records) > 0 {
+		if p.hand != nil && p.hand != hand && p.hand.records.data() > 0 {
 			s.pacer.seal(now)
 		}
 		if a.do == actNone {
@@ -347,12 +349,17 @@ func (s *session) poll(ctx context.Context) {
 			s.cl.AllowRebalance()
 			return
 		}
-		s.call(func() { s.took(fetches, time.Now()) })
-		recordSize = meanBytes(fetches, recordSize)
+		fetched, n, bytes := copyFetched(fetches, s.w.pipe.Topic.Name)
+		if n > 0 {
+			recordSize = max(bytes/int64(n), 1)
+			size := s.sizer.size(s.w.cfg.MemoryBytesMax/fetchPart, len(s.cl.DiscoveredBrokers()), s.w.cfg.FetchBytesMax)
+			s.cl.UpdateFetchMaxBytes(size, size)
+			s.call(func() { s.took(fetched, time.Now()) })
+		}
 		fetches.EachError(s.fetchError)
 		s.rewind()
 		s.cl.AllowRebalance()
-		if fetches.NumRecords() == 0 && troubled(fetches) {
+		if n == 0 && troubled(fetches) {
 			_ = sleep(ctx, s.w.cfg.BackoffMin) // errors come back at once
 		}
 	}
@@ -376,19 +383,6 @@ func troubled(fetches kgo.Fetches) bool {
 	return slices.ContainsFunc(fetches.Errors(), func(e kgo.FetchError) bool { return !errors.Is(e.Err, context.Canceled) })
 }
 
-// meanBytes is the mean memory of the records, or what it was when there are none.
-func meanBytes(fetches kgo.Fetches, before int64) int64 {
-	var bytes, n int64
-	fetches.EachRecord(func(r *kgo.Record) {
-		bytes += recordBytes(r)
-		n++
-	})
-	if n == 0 {
-		return before
-	}
-	return max(bytes/n, 1)
-}
-
 // awaitRoom waits until the records held are within their limit, or the poller is needed all the same.
 func (s *session) awaitRoom(ctx context.Context) bool {
 	for s.held.Load() > s.w.cfg.MemoryBytesMax && !s.needed.Load() && !s.rewinds.Load() {
@@ -401,15 +395,20 @@ func (s *session) awaitRoom(ctx context.Context) bool {
 	return true
 }
 
-func (s *session) took(fetches kgo.Fetches, now time.Time) {
-	fetches.EachPartition(func(f kgo.FetchTopicPartition) {
-		if p := s.parts[f.Partition]; p != nil && f.Topic == s.w.pipe.Topic.Name && len(f.Records) > 0 {
-			before := p.held()
-			p.take(f.Records, now)
-			s.held.Add(p.held() - before) // at once: the poller asks for room before the loop comes round
-			p.logStart, p.logEnd = f.LogStartOffset, f.HighWatermark
+func (s *session) took(fetched []fetchedPartition, now time.Time) {
+	for i := range fetched {
+		f := &fetched[i]
+		p := s.parts[f.id]
+		if p == nil {
+			continue
 		}
-	})
+		before := p.held()
+		for _, x := range f.runs {
+			p.take(x, now)
+		}
+		s.held.Add(p.held() - before) // at once: the poller asks for room before the loop comes round
+		p.logStart, p.logEnd = f.logStart, f.logEnd
+	}
 }
 
 // onOffsetsFetched is called by the client after an assignment, with the group's commits and before the first fetch.

@@ -3,8 +3,6 @@ package sinks
 import (
 	"errors"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // What a destination may answer to a write, beside that it failed. A sink wraps these in the errors of Write.
@@ -48,7 +46,7 @@ func (p *partition) adapt(err error, now time.Time) {
 	switch {
 	case errors.Is(err, ErrTooOften), errors.Is(err, errTooManyLetters):
 	case err != nil, took >= slow:
-		p.size.shrink(len(p.hand.records), valueBytes(p.hand.records), &p.limits)
+		p.size.shrink(p.hand.records.data(), p.hand.records.values, &p.limits)
 	case took < slow/2:
 		p.size.grow(&p.limits)
 	}
@@ -59,24 +57,14 @@ func (p *partition) adapt(err error, now time.Time) {
 // back, up to the old claim's end.
 func (p *partition) reseal(err error) {
 	b := p.hand
-	if !errors.Is(err, ErrTooMuch) || b.uncertain || len(b.records) < 2 || p.draining || p.failed != nil {
+	if !errors.Is(err, ErrTooMuch) || b.uncertain || b.records.data() < 2 || p.draining || p.failed != nil {
 		return
 	}
-	n := len(b.records) / 2
 	p.doubtTo = max(p.doubtTo, b.claim.Hi)
-	if b.records[len(b.records)-1].Offset < b.claim.Hi { // control records ended the range, and it must still come to its end
-		b.records = append(b.records, &kgo.Record{Offset: b.claim.Hi, LeaderEpoch: b.claim.Epoch, Attrs: kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Control: true})})
-		b.bytes += recordOverhead
-	}
-	p.filling = append(append(make([]*kgo.Record, 0, len(b.records)-n+len(p.filling)), b.records[n:]...), p.filling...)
-	for _, r := range b.records[n:] {
-		size := recordBytes(r)
-		p.fillingBytes += size
-		b.bytes -= size
-	}
-	last := b.records[n-1]
-	b.records = b.records[:n]
-	b.claim.Hi, b.claim.Epoch = last.Offset, last.LeaderEpoch
-	b.bytes = max(b.bytes, 0)
-	p.sealed = last.Offset + 1
+	rest := b.records
+	b.records = rest.cut(rest.dataPrefix(rest.data() / 2))
+	p.filling = rest.joined(p.filling)
+	last := b.records.last()
+	b.claim.Hi, b.claim.Epoch = last.offset, last.epoch
+	p.sealed = last.offset + 1
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"testing"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // TestBatchesAdaptToTheDestination follows the size of batches over answers of a destination.
@@ -25,7 +23,7 @@ func TestBatchesAdaptToTheDestination(t *testing.T) {
 			}
 			p.committedNow(commitDone, m.now)
 		}
-		p.hand.records = make10k(p.hand.records[0])
+		p.hand.records = make10k(p.hand.records.runs[0])
 		m.now = m.now.Add(took)
 		p.written(err, m.now)
 		if err != nil { // the batch itself stays as it is
@@ -90,11 +88,13 @@ func TestRefusedForItsSizeIsSealedSmaller(t *testing.T) {
 	}
 }
 
-// make10k is a batch of 10,000 records.
-func make10k(r *kgo.Record) []*kgo.Record {
-	out := make([]*kgo.Record, 10_000)
-	for i := range out {
-		out[i] = r
+// make10k is a batch of 10,000 records, all like the run's first.
+func make10k(x run) (out records) {
+	all := run{data: x.data}
+	for range 10_000 {
+		all.records = append(all.records, x.records[0])
 	}
+	all.measure()
+	out.add(all)
 	return out
 }

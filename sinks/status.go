@@ -124,7 +124,7 @@ func (p *slot) stateNow() State {
 		return StateStopped
 	case p.hand != nil:
 		return p.stateOfHand()
-	case p.origin != originTrusted && len(p.filling) > 0:
+	case p.origin != originTrusted && p.filling.n > 0:
 		return StateAsking
 	case p.crowded || p.rewinding:
 		return StatePaused
@@ -132,7 +132,7 @@ func (p *slot) stateNow() State {
 		return StateReplaying
 	case p.turnless:
 		return StateQueued
-	case len(p.filling) > 0:
+	case p.filling.n > 0:
 		return StateFilling
 	}
 	return StateIdle

@@ -38,10 +38,10 @@ type Config struct {
 	// DrainTimeout is how long a worker that is told to stop waits for writes in hand; default 10 s.
 	DrainTimeout time.Duration
 
-	// MemoryBytesMax bounds the records held over all partitions; default 128 MiB. The Kafka client holds one fetch of FetchBytesMax for each broker
-	// beside it, and each write in progress its block.
+	// MemoryBytesMax bounds the records held over all partitions; default 48 MiB. Fetches on their way may take a quarter as much beside it, and each write
+	// in progress has its block. RecordMemory says what it is to be for a process to stay within a limit.
 	MemoryBytesMax int64
-	// FetchBytesMax bounds one fetch answer of one broker; default 8 MiB, before decompression.
+	// FetchBytesMax bounds one fetch answer of one broker, before decompression; default 2 MiB. What it expands to is bounded by MemoryBytesMax.
 	FetchBytesMax int32
 	// ParallelWritesMax is how many partitions are written at the same time; default 4.
 	ParallelWritesMax int
@@ -75,13 +75,28 @@ func (c Config) withDefaults() Config {
 	set(&c.WriteDeadline, c.SessionTimeout*2/3)
 	c.WriteDeadline = min(c.WriteDeadline, c.SessionTimeout*9/10)
 	set(&c.DrainTimeout, 10*time.Second)
-	set(&c.MemoryBytesMax, 128<<20)
-	set(&c.FetchBytesMax, 8<<20)
+	set(&c.MemoryBytesMax, RecordMemory(MemoryMaxDefault, 1))
+	set(&c.FetchBytesMax, 2<<20)
 	set(&c.ParallelWritesMax, 4)
 	set(&c.SchemaInterval, schemaWatchInterval)
 	set(&c.BackoffMin, 100*time.Millisecond)
 	set(&c.BackoffMax, 10*time.Second)
 	return c
+}
+
+// MemoryMaxDefault is what a process of sink workers may take, unless it is told otherwise.
+const MemoryMaxDefault = 192 << 20
+
+// The part of a process's memory that is for records, and the least of it for a worker.
+const (
+	recordsPart    = 4
+	recordBytesMin = 4 << 20
+)
+
+// RecordMemory is the memory for records (MemoryBytesMax) of each of so many workers in a process that may take so much: the rest is for fetches on their way, for
+// blocks, and for what the garbage collector needs to be able to wait.
+func RecordMemory(process int64, workers int) int64 {
+	return max(process/recordsPart/int64(max(workers, 1)), recordBytesMin)
 }
 
 // RepeatWindow is how long after it was first sent a write may be repeated by a worker with this configuration, or end at the destination: what a dedup window

@@ -7,8 +7,6 @@ import (
 	"hash/fnv"
 	"strconv"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // errLate keeps a write from being sent after its claim's deadline, when another worker may have the partition.
@@ -83,7 +81,7 @@ func (w *Worker) encodeAndWrite(ctx context.Context, p *slot, b *batch, present 
 			w.encoders.put(e)
 		}
 	}()
-	t = e.encode(b.records, present)
+	t = e.encode(b, present)
 	if t.misfits() && w.destination.Load().Alterable {
 		changed, err := w.check(ctx)
 		if err != nil {
@@ -94,7 +92,7 @@ func (w *Worker) encodeAndWrite(ctx context.Context, p *slot, b *batch, present 
 			if e, err = w.encoders.get(); err != nil {
 				return tally{}, 0, err
 			}
-			t = e.encode(b.records, present)
+			t = e.encode(b, present)
 		}
 	}
 	if err := p.share.check(&t, w.pipe.Errors.DeadLetterShare); err != nil {
@@ -125,7 +123,7 @@ func (w *Worker) write(ctx context.Context, e *encoder, b *batch, present []Rang
 // sends the others as they were.
 func (w *Worker) writePieces(ctx context.Context, e *encoder, b *batch, split *SplitError) (parts int, err error) {
 	for _, offsets := range split.Pieces {
-		t := e.encode(b.records, absentFrom(b.claim, offsets))
+		t := e.encode(b, absentFrom(b.claim, offsets))
 		if t.stored != int64(len(offsets)) {
 			return parts, fmt.Errorf("a piece of %d rows was encoded as %d", len(offsets), t.stored)
 		}
@@ -191,11 +189,11 @@ func identity(b *batch, present []Range) string {
 		return b.claim.Identity()
 	}
 	var offsets []int64
-	for _, r := range b.records {
-		if !holds(present, r.Offset) {
-			offsets = append(offsets, r.Offset)
+	b.records.each(func(_ *run, r *record) {
+		if !holds(present, r.offset) {
+			offsets = append(offsets, r.offset)
 		}
-	}
+	})
 	return offsetsIdentity(b.claim, offsets)
 }
 
@@ -224,15 +222,6 @@ func (w *Worker) count(b *batch, t tally, parts int, now time.Time) {
 	for reason, n := range t.rejected {
 		w.metrics.deadLetters.WithLabelValues(reason).Add(float64(n))
 	}
-	w.metrics.bytes.Add(float64(valueBytes(b.records)))
-	for _, r := range b.records {
-		w.metrics.endToEnd.Observe(now.Sub(r.Timestamp).Seconds())
-	}
-}
-
-func valueBytes(records []*kgo.Record) (n int64) {
-	for _, r := range records {
-		n += int64(len(r.Value))
-	}
-	return n
+	w.metrics.bytes.Add(float64(b.records.values))
+	w.metrics.endToEnd.observe(&b.records, now)
 }

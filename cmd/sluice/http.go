@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -73,6 +74,9 @@ type page struct {
 	path    string
 	handler http.HandlerFunc
 }
+
+// profilePages are the runtime's own profiles, for `go tool pprof`.
+var profilePages = []page{{"/debug/pprof/", pprof.Index}, {"/debug/pprof/profile", pprof.Profile}, {"/debug/pprof/trace", pprof.Trace}}
 
 func operatorMux(reg *prometheus.Registry, probes []probe, more []page) http.Handler {
 	mux := http.NewServeMux()

@@ -20,7 +20,8 @@ import (
 func newSink(c *common) *cobra.Command {
 	var cfg sinks.Config
 	var brokers, metrics string
-	var memory int64
+	var profiled bool
+	memory := sizeValue(sinks.MemoryMaxDefault)
 	cmd := &cobra.Command{
 		Use: "sink FILE...", Short: "Store the records of topics in warehouses",
 		Long: "Runs the sinks of the pipelines as members of their consumer groups, until SIGTERM; then it drains. Start more of them to\n" +
@@ -36,7 +37,8 @@ func newSink(c *common) *cobra.Command {
 				return err
 			}
 			defer port.release()
-			cfg.Brokers, cfg.MemoryBytesMax = splitAddrs(brokers), memory<<20
+			cfg.Brokers, cfg.MemoryBytesMax = splitAddrs(brokers), sinks.RecordMemory(int64(memory), countSinks(pipes))
+			limitMemory(int64(memory))
 			reg := newRegistry()
 			workers, err := newWorkers(log, reg, pipes, func(*pipelines.Pipeline) sinks.Config { return cfg })
 			if err != nil {
@@ -45,7 +47,11 @@ func newSink(c *common) *cobra.Command {
 			if len(workers) == 0 {
 				return errUsage{errors.New("no pipeline has a `sink:`, so there is nothing for a sink worker to do")}
 			}
-			port.serve(cmd.Context(), log, reg, workers.probes(), page{statusPath, workers.statuses})
+			pages := []page{{statusPath, workers.statuses}}
+			if profiled {
+				pages = append(pages, profilePages...)
+			}
+			port.serve(cmd.Context(), log, reg, workers.probes(), pages...)
 			return workers.run(cmd.Context())
 		},
 	}
@@ -53,7 +59,8 @@ func newSink(c *common) *cobra.Command {
 	f.StringVar(&brokers, "brokers", defaultBrokers, "brokers of pipelines that name none, host:port, comma-separated")
 	f.StringVar(&cfg.InstanceID, "instance-id", "", "static member of the group: keeps its partitions over a restart within the session timeout")
 	f.DurationVar(&cfg.SessionTimeout, "session-timeout", 0, "how long the group waits for a silent worker; 0 means 15s")
-	f.Int64Var(&memory, "memory-mib", 0, "most memory of fetched records over all partitions of a sink, in MiB; 0 means 128")
+	f.Var(&memory, "memory-max", "memory that the process may take; fetched records, of all sinks together, take a quarter of it")
+	f.BoolVar(&profiled, "profiling", false, "serve /debug/pprof on the address of --metrics too: where the worker's CPU and memory go")
 	f.StringVar(&metrics, "metrics", "127.0.0.1:9603", "address of /metrics, /healthz, /readyz and /sinks; empty for none")
 	return cmd
 }
@@ -82,6 +89,13 @@ func newWorkers(log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.
 		}
 	}
 	return out, nil
+}
+
+func countSinks(pipes []*pipelines.Pipeline) (n int) {
+	for _, p := range pipes {
+		n += len(p.Sinks)
+	}
+	return n
 }
 
 func newSinkOf(log *slog.Logger, spec *pipelines.SinkSpec) (sinks.Sink, error) {
