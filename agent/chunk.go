@@ -131,7 +131,8 @@ func (r *runner) take(o *origin, c *reading, now time.Time, begin func() progres
 	}
 	p.pieces = append(p.pieces, x)
 	r.mu.Unlock()
-	if r.packer.Bytes() >= r.bundleBytes || r.packer.Records() >= r.bundleLines {
+	// Or the next chunk would be cut, and its end travel as a batch of its own.
+	if int64(r.packer.Bytes())+grown > int64(r.bundleBytes) || r.packer.Records() >= r.bundleLines {
 		r.ship()
 	}
 }

@@ -228,7 +228,10 @@ func (j *Journal) writeEntry(seg *segment, seq uint64, e *Entry) error {
 	if b := e.Bundle; b != nil {
 		for i, x := range b.Batches {
 			x.ID = ID{Entry: seq, Index: uint32(i)}
-			crc = crc32.Update(crc, castagnoli, x.Data)
+			if err := x.readHeader(); err != nil {
+				return err
+			}
+			crc = record.CombineSums(crc, x.Data.Sum(), len(x.Data))
 			size += len(x.Data)
 		}
 	}
@@ -244,9 +247,6 @@ func (j *Journal) writeEntry(seg *segment, seq uint64, e *Entry) error {
 		return nil
 	}
 	for _, x := range e.Bundle.Batches {
-		if err := x.readHeader(); err != nil {
-			return err
-		}
 		if err := j.put(seg, x.Data); err != nil {
 			return err
 		}

@@ -76,7 +76,7 @@ func (m *Memory) forData(size int) []byte {
 	if size < keptBytesMin {
 		return nil
 	}
-	if p, ok := m.data.Get().(*[]byte); ok {
+	if p, ok := m.data.Get().(*[]byte); ok && cap(*p) >= size {
 		return *p
 	}
 	return make([]byte, 0, size)
@@ -151,20 +151,30 @@ func (k *Pack) sizeOf(headers []Header) int {
 // close compresses the batch.
 func (k *Pack) close() error {
 	p := k.packer
-	data, err := k.builder.Build(record.BuildOptions{Codec: p.Codec()}, p.memory.forData(k.builder.Bytes()))
+	count, size := k.builder.Count(), k.builder.Bytes()
+	data, err := k.build(p.Codec(), p.memory.forData(size))
 	if err != nil {
 		return fmt.Errorf("build a batch for topic %s: %w", k.topic, err)
 	}
 	p.done = append(p.done, &Batch{
 		Topic: k.topic, Partition: k.partition, Class: k.class, Data: data, Marks: k.marks,
-		Lines: int64(k.builder.Count()), SourceBytes: k.bytes, Records: int32(k.builder.Count()), Size: len(data),
+		Lines: int64(count), SourceBytes: k.bytes, Records: int32(count), Size: len(data),
 	})
-	if k.builder.Bytes() > keptBytesMax {
+	if size > keptBytesMax {
 		k.builder = record.Builder{Compressor: p.compressor}
 	}
 	k.builder.Reset()
 	k.marks, k.bytes, k.headers = nil, 0, nil
 	return nil
+}
+
+// build makes the batch. Without compression it is where its records were put, and memory is for the next one's.
+func (k *Pack) build(codec record.Codec, memory []byte) (record.Batch, error) {
+	opts := record.BuildOptions{Codec: codec}
+	if codec == record.None {
+		return k.builder.BuildInPlace(opts, memory)
+	}
+	return k.builder.Build(opts, memory)
 }
 
 // Bytes is how much was added since Take, uncompressed, and Records how many.

@@ -196,12 +196,14 @@ func (b Batch) SetLeaderEpoch(epoch int32) {
 	binary.BigEndian.PutUint32(b[leaderEpochAt:], uint32(epoch))
 }
 
-// SetProducer makes the batch that of an idempotent producer, with the given sequence of its first record, and renews the CRC.
+// SetProducer makes the batch that of an idempotent producer, with the given sequence of its first record, and brings the CRC in line with
+// that: one that was wrong stays wrong.
 func (b Batch) SetProducer(id int64, epoch int16, baseSequence int32) {
+	before := b.headerSum()
 	binary.BigEndian.PutUint64(b[producerIDAt:], uint64(id))
 	binary.BigEndian.PutUint16(b[producerEpochAt:], uint16(epoch))
 	binary.BigEndian.PutUint32(b[baseSequenceAt:], uint32(baseSequence))
-	binary.BigEndian.PutUint32(b[crcAt:], b.computeCRC())
+	b.renewCRC(before)
 }
 
 // SetLogAppendTime gives every record the broker's time in ms and renews the CRC.

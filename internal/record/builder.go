@@ -8,6 +8,9 @@ import (
 	"math/bits"
 )
 
+// emptyHeader is the room that a Builder leaves for the header.
+var emptyHeader [HeaderBytes]byte
+
 // recordBytesMax keeps a record's length field within its 32 bits.
 const recordBytesMax = math.MaxInt32 - HeaderBytes - overheadBytes
 
@@ -18,7 +21,7 @@ type Builder struct {
 	// Compressor is made on first use when nil.
 	Compressor *Compressor
 
-	buf           []byte
+	buf           []byte // room for the header, then the records; empty when there is none
 	count         int32
 	baseTimestamp int64
 	maxTimestamp  int64
@@ -50,13 +53,14 @@ func (b *Builder) Reset() { b.buf, b.count = b.buf[:0], 0 }
 func (b *Builder) Count() int { return int(b.count) }
 
 // Bytes is the size of the uncompressed batch so far, header included.
-func (b *Builder) Bytes() int { return HeaderBytes + len(b.buf) }
+func (b *Builder) Bytes() int { return max(len(b.buf), HeaderBytes) }
 
 // Append adds a record and copies what it is given. timestamp is in ms; a nil key or
 // value, also of a header, is a null. Records are numbered in the order they come.
 func (b *Builder) Append(timestamp int64, key, value []byte, headers []Header) {
 	if b.count == 0 {
 		b.baseTimestamp, b.maxTimestamp = timestamp, timestamp
+		b.buf = append(b.buf[:0], emptyHeader[:]...)
 	}
 	b.maxTimestamp = max(b.maxTimestamp, timestamp)
 	tsDelta := timestamp - b.baseTimestamp
@@ -103,12 +107,27 @@ func (b *Builder) Build(opts BuildOptions, dst []byte) (Batch, error) {
 	return batch, nil
 }
 
+// BuildInPlace builds one batch of the records without compression, where they are: the batch is given away with the Builder's memory, and
+// the Builder goes on without records in next's, which may be nil.
+func (b *Builder) BuildInPlace(opts BuildOptions, next []byte) (Batch, error) {
+	if err := b.check(opts); err != nil {
+		return nil, fmt.Errorf("build record batch: %w", err)
+	}
+	if opts.Codec != None {
+		return nil, fmt.Errorf("build record batch: %s in place", opts.Codec)
+	}
+	batch := Batch(b.buf)
+	b.putHeader(batch, opts)
+	b.buf, b.count = next[:0], 0
+	return batch, nil
+}
+
 func (b *Builder) check(opts BuildOptions) error {
 	switch {
 	case b.count == 0:
 		return errors.New("no records")
-	case len(b.buf) > recordBytesMax:
-		return fmt.Errorf("%d bytes of records", len(b.buf))
+	case len(b.buf)-HeaderBytes > recordBytesMax:
+		return fmt.Errorf("%d bytes of records", len(b.buf)-HeaderBytes)
 	case !opts.Idempotent && (opts.ProducerID > 0 || opts.ProducerEpoch > 0 || opts.BaseSequence > 0):
 		return errors.New("a producer id, epoch or sequence without Idempotent")
 	case opts.Idempotent && (opts.ProducerID < 0 || opts.ProducerEpoch < 0):
@@ -119,12 +138,12 @@ func (b *Builder) check(opts BuildOptions) error {
 
 func (b *Builder) appendRecords(codec Codec, dst []byte) ([]byte, error) {
 	if codec == None {
-		return append(dst, b.buf...), nil
+		return append(dst, b.buf[HeaderBytes:]...), nil
 	}
 	if b.Compressor == nil {
 		b.Compressor = NewCompressor(CompressorConfig{})
 	}
-	return b.Compressor.Compress(codec, dst, b.buf)
+	return b.Compressor.Compress(codec, dst, b.buf[HeaderBytes:])
 }
 
 func (b *Builder) putHeader(batch Batch, opts BuildOptions) {
