@@ -17,6 +17,7 @@ type Conn struct {
 	srv      *Server
 	nc       net.Conn
 	raw      syscall.RawConn // nil if nc is not plain TCP
+	sock     *socket         // nc, by which all is read and written but file regions
 	listener string
 
 	listenerName string
@@ -325,7 +326,7 @@ func (c *Conn) watch() error {
 			return net.ErrClosed
 		}
 	}
-	err := c.in.more(c.nc)
+	err := c.in.more(c.sock)
 	if errors.Is(err, os.ErrDeadlineExceeded) && !c.isDraining() {
 		return nil
 	}

@@ -71,7 +71,7 @@ func (c *Conn) readHead() (size int, err error) {
 		if n := len(c.in.buffered()); n > 0 {
 			c.armFrame(0)
 		}
-		if err := c.in.more(c.nc); err != nil {
+		if err := c.in.more(c.sock); err != nil {
 			if len(c.in.buffered()) > 0 && errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
@@ -158,7 +158,7 @@ func (c *Conn) readFull(dst []byte) error {
 	if n == len(dst) {
 		return nil
 	}
-	if _, err := io.ReadFull(c.nc, dst[n:]); err != nil {
+	if _, err := io.ReadFull(c.sock, dst[n:]); err != nil {
 		return err
 	}
 	return nil

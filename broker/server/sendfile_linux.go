@@ -46,34 +46,3 @@ func (c *Conn) sendFile(f *os.File, pos int64, n int) error {
 	}
 	return err
 }
-
-// send writes b. With more set, the kernel may keep the end of it until more
-// is written, so that a response's head and its records share packets.
-func (c *Conn) send(b []byte, more bool) error {
-	if !more || c.raw == nil {
-		_, err := c.nc.Write(b)
-		return err
-	}
-	var failed error
-	err := c.raw.Write(func(sock uintptr) bool {
-		for len(b) > 0 {
-			n, err := unix.SendmsgN(int(sock), b, nil, nil, unix.MSG_MORE|unix.MSG_NOSIGNAL)
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
-			if errors.Is(err, unix.EAGAIN) {
-				return false
-			}
-			if err != nil {
-				failed = os.NewSyscallError("sendmsg", err)
-				return true
-			}
-			b = b[n:]
-		}
-		return true
-	})
-	if err == nil {
-		err = failed
-	}
-	return err
-}

@@ -225,6 +225,7 @@ func (s *Server) newConn(listener, name string, nc net.Conn) *Conn {
 		}
 		c.raw, _ = tcp.SyscallConn() // fails only on a closed connection, which then fails to read
 	}
+	c.sock = newSocket(nc, c.raw)
 	return c
 }
 

@@ -137,7 +137,7 @@ func (w *writer) copyRegion(f io.ReaderAt, pos int64, n int) error {
 		if err := readRegion(f, chunk, pos); err != nil {
 			return err
 		}
-		if _, err := w.c.nc.Write(chunk); err != nil {
+		if _, err := w.c.sock.Write(chunk); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
 		w.c.expectWrite()
@@ -153,7 +153,11 @@ func (w *writer) flush(more bool) error {
 		return nil
 	}
 	w.c.expectWrite()
-	err := w.c.send(w.buf, more)
+	write := w.c.sock.Write
+	if more {
+		write = w.c.sock.writeMore
+	}
+	_, err := write(w.buf)
 	w.c.writeDue.Store(0)
 	w.buf = w.buf[:0]
 	if err != nil {
