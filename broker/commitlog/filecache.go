@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 )
 
@@ -18,7 +19,8 @@ const privateFilesMax = 16
 // Safe for concurrent use.
 type FileCache struct {
 	// pages are buffers for index lookups, one for a moment each.
-	pages sync.Pool
+	pages  sync.Pool
+	writes *quickWrites
 
 	mu      sync.Mutex
 	maxIdle int
@@ -29,7 +31,7 @@ type FileCache struct {
 
 // NewFileCache returns a cache that keeps at most maxIdle unused files open.
 func NewFileCache(maxIdle int) *FileCache {
-	c := &FileCache{maxIdle: max(maxIdle, 0), idle: list.New()}
+	c := &FileCache{maxIdle: max(maxIdle, 0), idle: list.New(), writes: newQuickWrites(runtime.GOMAXPROCS(0))}
 	c.pages.New = func() any { return new(indexPage) }
 	return c
 }

@@ -1,3 +1,5 @@
+//go:build !race
+
 package server
 
 import (
@@ -12,6 +14,8 @@ import (
 // calls are made without telling Go's scheduler: what the scheduler does about
 // one that might block, a monitor thread woken and a processor handed to another
 // thread, costs more than a small request, and a tenth of a large one's copy.
+//
+// The race detector would miss what a message orders, so it gets ordinary calls.
 //
 // One goroutine may read and one may write at a time. Each call's arguments and
 // results lie in the socket, beside functions made once, so that a call costs no

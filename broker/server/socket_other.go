@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux || race
 
 package server
 
@@ -18,5 +18,5 @@ func (s *socket) Read(b []byte) (int, error) { return s.nc.Read(b) }
 // Write implements io.Writer.
 func (s *socket) Write(b []byte) (int, error) { return s.nc.Write(b) }
 
-// writeMore is Write: there is no portable way to hold back the end of b.
+// writeMore is Write, which cannot hold back the end of b.
 func (s *socket) writeMore(b []byte) (int, error) { return s.nc.Write(b) }
