@@ -57,12 +57,12 @@ type Claim struct {
 
 // Identity is the text that names the claim at the destination, the same for every attempt of every worker.
 func (c Claim) Identity() string {
-	var b strings.Builder
-	b.WriteString(c.Pipeline)
-	b.WriteByte('/')
-	b.WriteString(c.Sink)
-	fmt.Fprintf(&b, "/%s/%d/%d-%d/%d", c.TopicID, c.Partition, c.Lo, c.Hi, c.Epoch)
-	return b.String()
+	return fmt.Sprintf("%s%d-%d/%d", c.IdentityPrefix(), c.Lo, c.Hi, c.Epoch)
+}
+
+// IdentityPrefix begins the identities of all claims of the sink's partition.
+func (c Claim) IdentityPrefix() string {
+	return fmt.Sprintf("%s/%s/%s/%d/", c.Pipeline, c.Sink, c.TopicID, c.Partition)
 }
 
 // metadata is the text committed with offset Lo while the claim is open.

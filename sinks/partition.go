@@ -41,7 +41,17 @@ type batch struct {
 	uncertain bool  // an earlier write had no answer: it may still arrive
 	doubtTo   int64 // the destination may hold rows up to here that were written before the claim
 
+	again whole // what a repetition of its write needs; used by the write alone
+
 	sent map[int64]bool // offsets whose dead letters are acknowledged; used by the write alone
+}
+
+// whole is how a batch is repeated as it was, where that fills what hangs on the destination.
+type whole struct {
+	written   bool    // a write was begun
+	leftOut   []Range // was stored before the first write
+	mark      int64   // see Batch.Mark
+	forgotten bool    // the destination may no longer know it: what is stored is left out
 }
 
 // outcome is what became of a commit.

@@ -51,7 +51,10 @@ type Destination struct {
 	DropsRepeats bool
 	// Alterable says that others may change the schema at any time: it is read again before records are given up for not fitting it.
 	Alterable bool
-	Guarantee string // a sentence for the operator: what this destination makes of crashes, and why
+	// RepeatsFill says that a write repeated under its identity brings what hangs on the destination up to date (a materialised view that failed), and that
+	// the destination drops the rows themselves: then what is stored is not left out of it.
+	RepeatsFill bool
+	Guarantee   string // a sentence for the operator: what this destination makes of crashes, and why
 }
 
 // Stored is what a destination holds of a claim's range.
@@ -83,6 +86,8 @@ type Batch struct {
 	Identity string
 	// Repeat says that an earlier write of this claim may have succeeded or may still be running.
 	Repeat bool
+	// Mark is the sink's own: what Write sets is there when the batch is written again.
+	Mark int64
 	// Parts is set by Write: how many pieces the destination made of it, each of which it has to merge.
 	Parts int
 }
@@ -102,6 +107,9 @@ func (e *SplitError) Unwrap() error { return e.Err }
 
 // ErrSchemaChanged is returned by Sink.Write when the destination's schema is no longer that of the block.
 var ErrSchemaChanged = errors.New("the destination's schema has changed")
+
+// ErrForgotten is returned by Sink.Write for a repeated batch which the destination may no longer drop: what is stored is read back first, and left out.
+var ErrForgotten = errors.New("the destination may no longer know the batch")
 
 // ErrLate is why a record is rejected that came later than its sink takes.
 var ErrLate = errors.New("the record is late")

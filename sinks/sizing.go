@@ -60,6 +60,7 @@ func (p *partition) reseal(err error) {
 	if !errors.Is(err, ErrTooMuch) || b.uncertain || b.records.data() < 2 || p.draining || p.failed != nil {
 		return
 	}
+	b.again = whole{}
 	p.doubtTo = max(p.doubtTo, b.claim.Hi)
 	rest := b.records
 	b.records = rest.cut(rest.dataPrefix(rest.data() / 2))

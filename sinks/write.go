@@ -110,8 +110,13 @@ func (w *Worker) write(ctx context.Context, e *encoder, b *batch, present []Rang
 	if rows == 0 {
 		return 0, nil
 	}
-	out := &Batch{Claim: b.claim, Block: e.block, Identity: identity(b, present), Repeat: b.repeat}
+	if !b.again.written {
+		b.again.written, b.again.leftOut = true, present
+	}
+	out := &Batch{Claim: b.claim, Block: e.block, Identity: identity(b, present), Repeat: b.repeat, Mark: b.again.mark}
 	err = w.send(ctx, out)
+	b.again.mark = out.Mark
+	b.again.forgotten = b.again.forgotten || errors.Is(err, ErrForgotten)
 	var split *SplitError
 	if errors.As(err, &split) {
 		return w.writePieces(ctx, e, b, split)
@@ -127,7 +132,7 @@ func (w *Worker) writePieces(ctx context.Context, e *encoder, b *batch, split *S
 		if t.stored != int64(len(offsets)) {
 			return parts, fmt.Errorf("a piece of %d rows was encoded as %d", len(offsets), t.stored)
 		}
-		out := &Batch{Claim: b.claim, Block: e.block, Identity: offsetsIdentity(b.claim, offsets), Repeat: b.repeat}
+		out := &Batch{Claim: b.claim, Block: e.block, Identity: offsetsIdentity(b.claim, offsets), Repeat: b.repeat, Mark: b.again.mark}
 		if err := w.send(ctx, out); err != nil {
 			if errors.As(err, new(*SplitError)) {
 				err = fmt.Errorf("a piece was to be split again: %v", err)
@@ -164,10 +169,13 @@ func absentFrom(c Claim, offsets []int64) (out []Range) {
 
 // present reads back which offsets of the batch are stored already, where that can be: at or below the largest offset that was at the destination when the
 // worker got the partition (an open claim, a reset group, an expired commit), and before each repetition, for the destination may no longer remember the
-// first write, or never have.
+// first write, or never have. A batch that is repeated to fill what hangs on the destination is what it was the first time.
 func (w *Worker) present(ctx context.Context, p *slot, b *batch) ([]Range, error) {
 	if p.verifySet && b.claim.Lo > max(p.verifyTo, b.doubtTo) && !b.repeat {
 		return nil, nil
+	}
+	if b.again.written && !b.again.forgotten && w.destination.Load().RepeatsFill {
+		return b.again.leftOut, nil
 	}
 	stored, err := w.sink.Stored(ctx, b.claim)
 	if err != nil {

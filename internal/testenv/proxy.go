@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"bytes"
 	"net"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ type Proxy struct {
 	cut   bool
 	stall chan struct{} // closed when data flows
 	mute  chan struct{} // closed when answers flow
+	after string        // what a client sends before it is muted; empty: nothing
 	conns map[net.Conn]bool
 }
 
@@ -69,17 +71,21 @@ func (p *Proxy) copy(to, from net.Conn, answers bool) {
 	defer to.Close()
 	defer from.Close()
 	buf := make([]byte, 64<<10)
+	heard := false // the text after which answers stop
 	for {
 		n, err := from.Read(buf)
 		if err != nil {
 			return
 		}
+		if !answers {
+			heard = p.hear(buf[:n], heard)
+		}
 		p.mu.Lock()
-		flows, heard := p.stall, p.mute
+		flows, speaks := p.stall, p.mute
 		p.mu.Unlock()
 		<-flows
 		if answers {
-			<-heard
+			<-speaks
 		}
 		if _, err := to.Write(buf[:n]); err != nil {
 			return
@@ -112,11 +118,33 @@ func (p *Proxy) Mute() {
 	p.mute = make(chan struct{})
 }
 
+// MuteAfter is Mute as soon as a client has sent a text and then, after an answer to it, more.
+func (p *Proxy) MuteAfter(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.after = text
+}
+
+// hear looks at what a client sends for the text after which it is muted; heard says that it was there before.
+func (p *Proxy) hear(sent []byte, heard bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.after == "":
+		return false
+	case heard:
+		p.after, p.mute = "", make(chan struct{})
+		return false
+	default:
+		return bytes.Contains(sent, []byte(p.after))
+	}
+}
+
 // Flow lets connections and data through again.
 func (p *Proxy) Flow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cut = false
+	p.cut, p.after = false, ""
 	for _, held := range []chan struct{}{p.stall, p.mute} {
 		select {
 		case <-held:

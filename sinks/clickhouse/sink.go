@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ClickHouse/ch-go"
@@ -34,6 +35,8 @@ type Sink struct {
 	log  *slog.Logger
 	spec *pipelines.SinkSpec
 	dial dialer
+
+	lastBlock atomic.Int64 // of a table with views, as the last Check found it
 
 	mu      sync.Mutex // guards what follows
 	table   *table     // nil until Check succeeded; never changed in place
@@ -63,11 +66,15 @@ func (s *Sink) Check(ctx context.Context) (sinks.Destination, error) {
 	if err := t.match(s.spec); err != nil {
 		return sinks.Destination{}, fmt.Errorf("ClickHouse %s: %w", t.server, err)
 	}
+	if err := s.mark(ctx, t); err != nil {
+		return sinks.Destination{}, fmt.Errorf("ClickHouse %s: %w", t.server, err)
+	}
 	if s.replace(t) {
 		s.warn(t)
 	}
 	return sinks.Destination{
 		Server: t.server, Schema: t.hash(), DropsRepeats: t.dropsRepeats(), Guarantee: t.guarantee(), Alterable: true,
+		RepeatsFill: t.repeatsFill(),
 	}, nil
 }
 
@@ -124,6 +131,9 @@ func (s *Sink) Write(ctx context.Context, b *sinks.Batch) error {
 	if err := rows.fillTopicID(b.Claim.TopicID); err != nil {
 		return err
 	}
+	if err := s.remembered(ctx, t, b); err != nil {
+		return err
+	}
 	err = s.with(ctx, b.Claim.Partition, func(conn transport) error {
 		parts, err := conn.insert(ctx, rows, b.Identity, s.insertSettings(ctx, b.Identity))
 		b.Parts = parts
@@ -136,7 +146,7 @@ func (s *Sink) Write(ctx context.Context, b *sinks.Batch) error {
 			return split
 		}
 	}
-	return explain(err)
+	return s.keepWhole(ctx, t, b.Claim, explain(err))
 }
 
 // queryID is the same for every write under an identity, so that the server refuses a second while the first still runs.
@@ -180,6 +190,9 @@ func (s *Sink) Stored(ctx context.Context, c sinks.Claim) (stored sinks.Stored, 
 		return sinks.Stored{Max: -1, MaxUnknown: -1}, err
 	}
 	err = s.with(ctx, c.Partition, func(conn transport) (err error) {
+		if err := stillRuns(ctx, conn, c); err != nil {
+			return err
+		}
 		if err := s.catchUp(ctx, conn, t); err != nil {
 			return err
 		}

@@ -125,7 +125,7 @@ func (p *stormTable) tooManyParts(s *storm.Storm) {
 func (p *stormTable) answerLost(s *storm.Storm) {
 	w := s.One()
 	s.Produce(1000)
-	w.Proxy.Mute()
+	w.Proxy.MuteAfter("INSERT INTO")
 	s.Produce(500)
 	storm.Pause(s.SomeTime(800))
 	w.Proxy.Cut()
@@ -156,7 +156,7 @@ func (p *stormTable) workerSleptBefore(s *storm.Storm) {
 // workerSleptIn stops a worker whose insert the server has, and which has had no answer.
 func (p *stormTable) workerSleptIn(s *storm.Storm) {
 	w := s.One()
-	w.Proxy.Mute()
+	w.Proxy.MuteAfter("INSERT INTO")
 	s.Produce(1500)
 	storm.Pause(200*time.Millisecond + s.SomeTime(200))
 	s.Signal(w, syscall.SIGSTOP)

@@ -20,6 +20,7 @@ type table struct {
 	window   int // of tokens the table remembers
 	columns  []tableColumn
 	behind   *behind // of a Distributed table: the tables that hold its rows
+	views    int     // materialised views that hang on it
 
 	partitionKey string
 
@@ -88,6 +89,9 @@ func describe(ctx context.Context, conn transport, spec *pipelines.ClickHouse) (
 		t.window = t.behind.window
 	} else if t.window, err = dedupWindow(ctx, conn, t.engine, rows[0][1]); err != nil {
 		return nil, err
+	}
+	if t.views, err = countViews(ctx, conn, t); err != nil {
+		return nil, fmt.Errorf("look for views of %s: %w", t.name(), err)
 	}
 	rows, err = conn.query(ctx,
 		"SELECT name, type, default_kind FROM system.columns"+fmt.Sprintf(where, "table"), 3, nil)
