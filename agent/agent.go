@@ -260,7 +260,9 @@ func (a *Agent) build(p *pipelines.Pipeline) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.input = newStreams(r, feed)
+	if r.input, err = newStreams(r, feed); err != nil {
+		return nil, fmt.Errorf("pipeline %s: %w", p.Name, err)
+	}
 	return r, nil
 }
 

@@ -58,6 +58,8 @@ type savedPipeline struct {
 	Gone []savedFile `json:"gone,omitempty"`
 	// Journal is the sequence of the first entry of the pipeline's journal that may hold ranges which Files do not cover.
 	Journal uint64 `json:"journal,omitempty"`
+	// Input is what the pipeline collects from, where that is not files.
+	Input string `json:"input,omitempty"`
 	// Cursor is where an input without files is.
 	Cursor *savedCursor `json:"cursor,omitempty"`
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sluice-io/sluice/agent/journald"
 	"github.com/sluice-io/sluice/agent/tail"
 	"github.com/sluice-io/sluice/pipelines"
 )
@@ -24,6 +25,8 @@ type Imported struct {
 	Pipeline string
 	// Content is what the file held before the offset, where that was told.
 	Content *tail.Position
+	// Cursor is where an input without files goes on, Input which that is; then there is no path.
+	Cursor, Input string
 }
 
 // ImportResult says what became of one of them.
@@ -31,6 +34,8 @@ type ImportResult struct {
 	Path     string `json:"path"`
 	Pipeline string `json:"pipeline,omitempty"`
 	Offset   int64  `json:"offset"`
+	Input    string `json:"input,omitempty"`
+	Cursor   string `json:"cursor,omitempty"`
 	// Refused is why it was not taken; "" when it was.
 	Refused string `json:"refused,omitempty"`
 }
@@ -42,6 +47,7 @@ func (s *State) Import(pipes []*pipelines.Pipeline, list []Imported) (out []Impo
 	if err != nil {
 		return nil, err
 	}
+	cursors, list := splitCursors(list)
 	results := make([][]ImportResult, len(list))
 	for _, in := range inputs {
 		err := s.Change(in.name, func(files *[]FilePosition) error {
@@ -67,7 +73,94 @@ func (s *State) Import(pipes []*pipelines.Pipeline, list []Imported) (out []Impo
 		}
 		out = append(out, results[i]...)
 	}
+	for _, x := range cursors {
+		r := ImportResult{Pipeline: x.Pipeline, Input: x.Input, Cursor: x.Cursor}
+		err := s.takeCursor(pipes, x)
+		if err != nil {
+			var refused cursorRefused
+			if !errors.As(err, &refused) {
+				return nil, err
+			}
+			r.Refused = refused.Error()
+		}
+		out = append(out, r)
+	}
 	return out, nil
+}
+
+func splitCursors(list []Imported) (cursors, files []Imported) {
+	for _, x := range list {
+		if x.Cursor != "" {
+			cursors = append(cursors, x)
+		} else {
+			files = append(files, x)
+		}
+	}
+	return cursors, files
+}
+
+// cursorRefused is why a cursor is not taken.
+type cursorRefused string
+
+// Error implements error.
+func (e cursorRefused) Error() string { return string(e) }
+
+// takeCursor takes a cursor over into its pipeline, if that has the input, and none yet.
+func (s *State) takeCursor(pipes []*pipelines.Pipeline, x Imported) error {
+	has := func(p *pipelines.Pipeline) bool {
+		return p.Name == x.Pipeline && p.Collect != nil && p.Collect.Input() == x.Input
+	}
+	if !slices.ContainsFunc(pipes, has) {
+		return cursorRefused(fmt.Sprintf("there is no pipeline %s that collects from %s", x.Pipeline, x.Input))
+	}
+	return s.change(x.Pipeline, func(p *savedPipeline) error {
+		if p.Cursor != nil {
+			return cursorRefused("the pipeline has a cursor: `sluice agent positions reset --cursor` it first")
+		}
+		p.Input, p.Cursor = x.Input, &savedCursor{Input: x.Input, Cursor: x.Cursor}
+		return nil
+	})
+}
+
+// ResetCursor has an input without files begin elsewhere, in one pipeline or, with "", in all that have a cursor. It returns how many it
+// changed. What is in the journal is sent all the same.
+func (s *State) ResetCursor(pipeline string, to ResetTo) (n int, err error) {
+	if err := s.knows(pipeline); err != nil {
+		return 0, err
+	}
+	places := map[ResetTo]string{ResetToStart: journald.AtStart, ResetToEnd: journald.AtEnd, ResetForget: ""}
+	at, ok := places[to]
+	if !ok {
+		return 0, fmt.Errorf("there is no place %q: use start, end or forget", to)
+	}
+	for _, name := range s.Pipelines() {
+		if pipeline != "" && name != pipeline {
+			continue
+		}
+		err := s.change(name, func(p *savedPipeline) error {
+			if p.Cursor == nil {
+				return nil
+			}
+			n++
+			p.Cursor = &savedCursor{Input: p.Cursor.Input, Cursor: at, Count: p.Cursor.Count}
+			if at == "" {
+				p.Cursor = nil
+			}
+			return nil
+		})
+		if err != nil {
+			return n, fmt.Errorf("pipeline %s: %w", name, err)
+		}
+	}
+	return n, nil
+}
+
+// knows refuses a pipeline that the checkpoint does not have; "" stands for all.
+func (s *State) knows(pipeline string) error {
+	if pipeline != "" && !slices.Contains(s.Pipelines(), pipeline) {
+		return fmt.Errorf("the checkpoint knows no pipeline %s; it has %q", pipeline, s.Pipelines())
+	}
+	return nil
 }
 
 // fileInput is what an import asks of a pipeline.
@@ -87,8 +180,9 @@ func (s *State) fileInputs(pipes []*pipelines.Pipeline) (out []fileInput, err er
 		}
 		out = append(out, fileInput{p.Name, scanner})
 	}
-	if len(out) == 0 {
-		return nil, errors.New("no pipeline with a `collect: {file: ...}` to import positions into: name the pipeline files with --pipelines")
+	journal := func(p *pipelines.Pipeline) bool { return p.Collect != nil && p.Collect.Journald != nil }
+	if len(out) == 0 && !slices.ContainsFunc(pipes, journal) {
+		return nil, errors.New("no pipeline that collects from files or from journald to import positions into: name the pipeline files with --pipelines")
 	}
 	return out, nil
 }
@@ -160,6 +254,9 @@ func (x *Imported) place(file *os.File) (tail.Position, error) {
 // Exported are the positions of a document as they are imported: by path, and by what the files held.
 func (p *Positions) Exported() (out []Imported) {
 	for _, of := range p.Pipelines {
+		if of.Cursor != nil {
+			out = append(out, Imported{Pipeline: of.Pipeline, Input: of.Cursor.Input, Cursor: of.Cursor.Cursor})
+		}
 		for _, f := range of.Files {
 			at := f.position()
 			out = append(out, Imported{Path: f.Path, Dev: f.Dev, Ino: f.Ino, Offset: f.Offset, Pipeline: of.Pipeline, Content: &at})
@@ -180,8 +277,8 @@ const (
 
 // Reset changes the positions of files by path, in one pipeline or, with "", in all. It returns how many it changed.
 func (s *State) Reset(pipeline string, paths []string, to ResetTo) (n int, err error) {
-	if pipeline != "" && !slices.Contains(s.Pipelines(), pipeline) {
-		return 0, fmt.Errorf("the checkpoint knows no pipeline %s; it has %q", pipeline, s.Pipelines())
+	if err := s.knows(pipeline); err != nil {
+		return 0, err
 	}
 	for _, name := range s.Pipelines() {
 		if pipeline != "" && name != pipeline {

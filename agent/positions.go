@@ -31,7 +31,7 @@ const (
 	positionsBytesMax = 256 << 20
 )
 
-// Positions are how far the files of pipelines are: what `sluice agent positions export` writes and import reads.
+// Positions are how far the files of pipelines are, and their other inputs: what `sluice agent positions export` writes and import reads.
 type Positions struct {
 	Format    string                `json:"format"`
 	Version   int                   `json:"version"`
@@ -40,10 +40,22 @@ type Positions struct {
 
 // PositionsOfPipeline are those of one pipeline, in order of path.
 type PositionsOfPipeline struct {
-	Pipeline string            `json:"pipeline"`
-	Files    []FilePosition    `json:"files"`
-	saved    savedPipeline     // as stored, with what the journal adds
-	acked    map[tail.ID]int64 // as the checkpoint has it
+	Pipeline string         `json:"pipeline"`
+	Files    []FilePosition `json:"files"`
+	// Input is what the pipeline collects from, where that is not files; Cursor where it goes on, if it can be asked for what follows a cursor.
+	Input  string       `json:"input,omitempty"`
+	Cursor *savedCursor `json:"cursor,omitempty"`
+	// Journal is what its journal holds.
+	Journal *JournalState     `json:"journal,omitempty"`
+	saved   savedPipeline     // as stored, with what the journal adds
+	acked   map[tail.ID]int64 // as the checkpoint has it
+}
+
+// JournalState is what a pipeline's journal holds: for an input without files all that it took and that is not delivered.
+type JournalState struct {
+	Bytes            int64 `json:"bytes"`
+	UnsettledBatches int64 `json:"unsettled_batches"`
+	UnsettledLines   int64 `json:"unsettled_lines"`
 }
 
 // FilePosition is how far one file is: all before the offset is delivered, dropped on purpose, or in the journal on its way.
@@ -55,8 +67,11 @@ type FilePosition struct {
 
 func newPositions() *Positions { return &Positions{Format: positionsFormat, Version: positionsVersion} }
 
-func (p *Positions) add(name string, s savedPipeline, acked map[tail.ID]int64) {
-	of := PositionsOfPipeline{Pipeline: name, Files: []FilePosition{}, saved: s, acked: acked}
+func (p *Positions) add(name string, s savedPipeline, acked map[tail.ID]int64, journal *JournalState) {
+	of := PositionsOfPipeline{Pipeline: name, Files: []FilePosition{}, Input: s.Input, Cursor: s.Cursor, Journal: journal, saved: s, acked: acked}
+	if s.Cursor != nil {
+		of.Input = s.Cursor.Input
+	}
 	for _, f := range s.Files {
 		x := FilePosition{savedFile: f, Size: -1}
 		if info, err := tail.Stat(f.Path); err == nil && info.Dev == f.Dev && info.Ino == f.Ino {
@@ -74,7 +89,7 @@ func (p *Positions) add(name string, s savedPipeline, acked map[tail.ID]int64) {
 func (a *Agent) Positions() *Positions {
 	a.saving.Lock()
 	defer a.saving.Unlock()
-	all := map[string]savedPipeline{}
+	all, journals := map[string]savedPipeline{}, map[string]*JournalState{}
 	maps.Copy(all, a.others)
 	for _, m := range a.list() {
 		s, moved, known := m.snapshot()
@@ -83,11 +98,13 @@ func (a *Agent) Positions() *Positions {
 		}
 		if known {
 			all[m.pipe.Name] = s
+			acc := m.snapshotAccount()
+			journals[m.pipe.Name] = &JournalState{Bytes: acc.JournalBytes, UnsettledBatches: acc.JournalBatches, UnsettledLines: acc.InFlight.Lines}
 		}
 	}
 	out := newPositions()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out.add(name, all[name], nil)
+		out.add(name, all[name], nil, journals[name])
 	}
 	return out
 }
@@ -161,7 +178,7 @@ func (s *State) Positions() (*Positions, error) {
 	out := newPositions()
 	for _, name := range slices.Sorted(maps.Keys(s.saved.Pipelines)) {
 		p := s.saved.Pipelines[name]
-		_, loaded, err := s.openJournal(name, p, lookFS{})
+		j, loaded, err := s.openJournal(name, p, lookFS{})
 		if err != nil {
 			return nil, err
 		}
@@ -169,7 +186,14 @@ func (s *State) Positions() (*Positions, error) {
 		for _, f := range p.Files {
 			acked[tail.ID{Dev: f.Dev, Ino: f.Ino}] = f.Offset
 		}
-		out.add(name, replayed(p, loaded), acked)
+		state := &JournalState{UnsettledBatches: int64(len(loaded.Unsettled))}
+		for _, b := range loaded.Unsettled {
+			state.UnsettledLines += b.Lines
+		}
+		if j != nil {
+			state.Bytes, _ = j.Bytes()
+		}
+		out.add(name, replayed(p, loaded), acked, state)
 	}
 	return out, nil
 }
@@ -203,6 +227,23 @@ func replayed(p savedPipeline, loaded *journal.Loaded) savedPipeline {
 
 // Change changes the positions of a pipeline and stores them. What lies in its journal stays, and is settled at the next start as ever.
 func (s *State) Change(name string, change func(*[]FilePosition) error) error {
+	return s.change(name, func(p *savedPipeline) error {
+		all := newPositions()
+		all.add(name, *p, nil, nil)
+		list := all.Pipelines[0].Files
+		if err := change(&list); err != nil {
+			return err
+		}
+		p.Files = make([]savedFile, len(list))
+		for i := range list {
+			p.Files[i] = list[i].savedFile
+		}
+		return nil
+	})
+}
+
+// change changes what is stored of a pipeline.
+func (s *State) change(name string, change func(*savedPipeline) error) error {
 	p := s.saved.Pipelines[name]
 	j, loaded, err := s.openJournal(name, p, journal.OSFS{}) // which makes durable what the new positions rely on
 	if err != nil {
@@ -215,15 +256,8 @@ func (s *State) Change(name string, change func(*[]FilePosition) error) error {
 			return fmt.Errorf("close the journal: %w", err)
 		}
 	}
-	all := newPositions()
-	all.add(name, p, nil)
-	list := all.Pipelines[0].Files
-	if err := change(&list); err != nil {
+	if err := change(&p); err != nil {
 		return err
-	}
-	p.Files = make([]savedFile, len(list))
-	for i := range list {
-		p.Files[i] = list[i].savedFile
 	}
 	next := saved{Pipelines: maps.Clone(s.saved.Pipelines)}
 	next.Pipelines[name] = p

@@ -6,8 +6,10 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
+	"github.com/sluice-io/sluice/agent/assemble"
 	"github.com/sluice-io/sluice/agent/journal"
 	"github.com/sluice-io/sluice/agent/journald"
 	"github.com/sluice-io/sluice/agent/stream"
@@ -36,6 +38,10 @@ type streams struct {
 	born   time.Time // names the lines of this run
 	count  int64     // of lines, for the cursor; a cursor without a line counts too
 	rate   rate
+	// joins says how an input joins lines whose sources lie across each other.
+	joins    assemble.Config
+	joinIdle time.Duration
+	joining  atomic.Pointer[joining] // nil while none is needed
 
 	acked   savedCursor    // guarded by runner.mu: what is delivered
 	pending []*streamPiece // guarded by runner.mu: in order; the first is not settled
@@ -47,14 +53,17 @@ type offering struct {
 	kept  chan struct{}
 }
 
-// seeker is a feed that goes on behind a cursor.
-type seeker interface{ Seek(cursor string) }
+// seeker is a feed that goes on behind a cursor, or at it.
+type seeker interface {
+	Seek(cursor string, itself bool)
+}
 
 // newStreams makes an input of a feed.
-func newStreams(r *runner, feed stream.Feed) *streams {
+func newStreams(r *runner, feed stream.Feed) (*streams, error) {
 	r.spills = true
-	return &streams{runner: r, feed: feed, offers: make(chan *offering), over: make(chan struct{}), born: r.cfg.Now(),
+	s := &streams{runner: r, feed: feed, offers: make(chan *offering), over: make(chan struct{}), born: r.cfg.Now(),
 		rate: newRate(r.pipe.Collect.Options().RateLimit)}
+	return s, s.joinConfig()
 }
 
 // Take implements stream.Taker.
@@ -87,13 +96,11 @@ func (s *streams) Drop(reason string, lines, bytes int64) {
 func (s *streams) loop(ctx context.Context) {
 	defer close(s.over)
 	s.meet()
-	if f, ok := s.feed.(seeker); ok {
-		f.Seek(s.acked.Cursor)
-	}
 	ended := make(chan struct{})
+	run := s.collector(ctx)
 	s.helpers.Go(func() {
 		defer close(ended)
-		s.feed.Run(ctx, s)
+		run()
 	})
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -187,6 +194,9 @@ func (s *streams) takeOne(x *offering) {
 	if x.offer.Chunk.Skipped.Cuts > 0 {
 		s.sayCut(o.name)
 	}
+	if x.offer.Chunk.Skipped.Splits > 0 {
+		s.saySplit(o.name)
+	}
 	s.rate.spend(len(x.offer.Chunk.Lines), x.offer.Chunk.Bytes())
 	s.chunk.lines = x.offer.Chunk
 	s.take(o, &s.chunk, now, s.mover(x.offer))
@@ -266,6 +276,7 @@ func (c savedCursor) moved(input string, moves []journal.Range) (out savedCursor
 
 // saveLocked implements input.
 func (s *streams) saveLocked(p *savedPipeline) {
+	p.Input = s.pipe.Collect.Input()
 	if s.acked.Cursor != "" {
 		cursor := s.acked
 		p.Cursor = &cursor
@@ -321,7 +332,7 @@ func newFeed(log *slog.Logger, p *pipelines.Pipeline, cfg Config) (stream.Feed, 
 	}
 	j := c.Journald
 	return journald.New(log, journald.Config{
-		Command: j.Command, Units: j.Units, Matches: j.Matches, Boot: j.Boot, Directory: j.Directory, AtEnd: j.StartAt == pipelines.StartAtEnd,
+		Command: j.Command, Units: j.Units, Matches: j.Matches, Boot: j.Boot, Directory: j.Directory, AtEnd: j.StartAt == pipelines.StartAtEnd, IgnoreOlder: j.IgnoreOlder,
 		Once: cfg.Once, EntryBytesMax: j.LineBytesMax, Origin: &stream.Origin{Name: "journald"},
 	}), nil
 }

@@ -127,6 +127,7 @@ type SyslogInput struct {
 	IdleTimeout    time.Duration  // a connection is closed after this; 0: never
 	ReceiveBuffer  int            // bytes that the system keeps for each datagram socket; default 4 MiB
 	SocketMode     uint32         // permissions of a Unix socket; default 0666
+	Multiline      *Multiline     // of the messages of one host, application and process; nil: each message is a record
 }
 
 // SyslogListen is a place to listen at.
@@ -149,11 +150,13 @@ type ServerTLS struct {
 type JournaldInput struct {
 	InputOptions // headers: host
 	Pos          Pos
-	Units        []string // entries of these units; empty: of all
-	Matches      []string // FIELD=VALUE, as journalctl takes them
-	Boot         bool     // only entries of this boot
-	StartAt      StartAt  // at the very first start; default beginning
+	Units        []string      // entries of these units; empty: of all
+	Matches      []string      // FIELD=VALUE, as journalctl takes them
+	Boot         bool          // only entries of this boot
+	StartAt      StartAt       // at the very first start; default beginning
+	IgnoreOlder  time.Duration // entries that are older at the very first start are passed over; 0: none
 	Format       InputFormat
-	Directory    string   // of journal files; "": the machine's own
-	Command      []string // journalctl, with arguments that come before the agent's; default [journalctl]
+	Directory    string     // of journal files; "": the machine's own
+	Multiline    *Multiline // of the messages of one unit and process; nil: each entry is a record
+	Command      []string   // journalctl, with arguments that come before the agent's; default [journalctl]
 }

@@ -37,6 +37,21 @@ func parseJournald(e *Event) error {
 	return nil
 }
 
+// JournalText is a field of an entry that journalctl printed, where it is text: printed as such, or as a list of its bytes. It is good until
+// the event is reset.
+func (e *Event) JournalText(name string) (text []byte, ok bool) {
+	v, _ := e.Get(name)
+	switch v.kind {
+	case KindString:
+		return v.text, true
+	case KindList:
+		if list, ok := appendByteList(nil, v.text); ok && utf8.Valid(list) {
+			return list, true
+		}
+	}
+	return nil, false
+}
+
 func microseconds(b []byte) Value {
 	us, ok := parseDigits(b)
 	if !ok || us > 1<<60 {

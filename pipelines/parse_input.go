@@ -160,6 +160,7 @@ func (r *yamlReader) syslogInput(e entry) *SyslogInput {
 		known{"receive_buffer", func(e entry) {
 			s.ReceiveBuffer = int(r.size(e.value, what+".receive_buffer", agentBatchBytesLow, syslogReceiveBufferHigh))
 		}},
+		known{"multiline", func(e entry) { s.Multiline = r.multiline(e, what+".multiline") }},
 		known{"socket_mode", func(e entry) { s.SocketMode = r.fileMode(e.value, what+".socket_mode") }},
 	)...)
 	r.require(found, e.pos, what, "listen")
@@ -254,7 +255,7 @@ func (r *yamlReader) journaldInput(e entry) *JournaldInput {
 	const what = "collect.journald"
 	j := &JournaldInput{InputOptions: defaultOptions(), Pos: e.pos, StartAt: StartAtBeginning, Format: InputEvent, Command: []string{"journalctl"}}
 	j.LineBytesMax = journaldLineBytesMaxDefault
-	r.object(e.value, what, append(r.inputOptions(what, &j.InputOptions),
+	found := r.object(e.value, what, append(r.inputOptions(what, &j.InputOptions),
 		known{"units", func(e entry) { j.Units = r.texts(e.value, what+".units") }},
 		known{"matches", func(e entry) { j.Matches = r.journalMatches(e.value, what+".matches") }},
 		known{"boot", func(e entry) { j.Boot = r.oneOf(e.value, what+".boot", "current", "all") == "current" }},
@@ -262,9 +263,14 @@ func (r *yamlReader) journaldInput(e entry) *JournaldInput {
 			j.StartAt = StartAt(r.oneOf(e.value, what+".start_at", string(StartAtBeginning), string(StartAtEnd)))
 		}},
 		known{"format", func(e entry) { j.Format = r.inputFormat(e, what) }},
+		known{"ignore_older", func(e entry) { j.IgnoreOlder = r.duration(e.value, what+".ignore_older", time.Second, ignoreOlderHigh) }},
+		known{"multiline", func(e entry) { j.Multiline = r.multiline(e, what+".multiline") }},
 		known{"directory", func(e entry) { j.Directory = r.text(e.value, what+".directory") }},
 		known{"command", func(e entry) { j.Command = r.texts(e.value, what+".command") }},
 	)...)
+	if pos, ok := found["ignore_older"]; ok && j.StartAt == StartAtEnd {
+		r.errorAt(pos, "%s.ignore_older: with start_at: end all that is there is passed over", what)
+	}
 	return j
 }
 

@@ -402,3 +402,20 @@ func (l *syslogLine) tag() {
 		l.pos++
 	}
 }
+
+// SyslogSource is who wrote a syslog message, and its text.
+type SyslogSource struct{ Host, App, ProcID string }
+
+// SyslogReader tells the sources of messages. Not safe for concurrent use.
+type SyslogReader struct{ event Event }
+
+// Read reads a message. What is none is text without a source. The text aliases the message.
+func (r *SyslogReader) Read(message []byte) (s SyslogSource, text []byte) {
+	r.event.Reset(message)
+	l := syslogLine{src: message, event: &r.event, loc: time.UTC}
+	if err := l.parse(); err != nil {
+		return s, message
+	}
+	m := &l.found
+	return SyslogSource{Host: string(m.host.text), App: string(m.app.text), ProcID: string(m.procid.text)}, m.message.text
+}

@@ -42,6 +42,8 @@ type Config struct {
 	Directory string
 	// AtEnd begins with entries that come from now on, where no cursor says otherwise.
 	AtEnd bool
+	// IgnoreOlder passes over entries that are older, where no cursor says otherwise; 0: none.
+	IgnoreOlder time.Duration
 	// Once takes what is there and ends.
 	Once bool
 	// EntryBytesMax cuts longer entries; 0 means 1 MiB.
@@ -55,6 +57,7 @@ type Feed struct {
 	cfg     Config
 	waiting stream.Waiting
 	cursor  string // of the last entry that is kept; it belongs to Run
+	itself  bool   // the entry of the cursor is wanted too; it belongs to Run
 
 	mu    sync.Mutex
 	stats stream.Stats // guarded by mu
@@ -70,8 +73,14 @@ func New(log *slog.Logger, cfg Config) *Feed {
 	return f
 }
 
-// Seek says where to go on. It is called before Run.
-func (f *Feed) Seek(cursor string) { f.cursor = cursor }
+// Places that Seek takes beside cursors: no entry's cursor is like these.
+const (
+	AtStart = "start" // the beginning of the journal, whatever Config says
+	AtEnd   = "end"   // entries that come from now on
+)
+
+// Seek says behind which entry to go on, or, with itself, at which. It is called before Run.
+func (f *Feed) Seek(cursor string, itself bool) { f.cursor, f.itself = cursor, itself }
 
 // Stats implements stream.Feed.
 func (f *Feed) Stats() stream.Stats {
@@ -103,7 +112,7 @@ func (f *Feed) Run(ctx context.Context, to stream.Taker) {
 
 // once reads until journalctl ends. It returns nil when that was to be.
 func (f *Feed) once(ctx context.Context, to stream.Taker) error {
-	if f.cursor == "" && f.cfg.AtEnd {
+	if f.cursor == AtEnd || f.cursor == "" && f.cfg.AtEnd {
 		if err := f.findEnd(ctx, to); err != nil {
 			return err
 		}
@@ -114,7 +123,13 @@ func (f *Feed) once(ctx context.Context, to stream.Taker) error {
 // arguments are journalctl's, for what follows the cursor.
 func (f *Feed) arguments() []string {
 	args := f.common()
-	if f.cursor != "" {
+	switch {
+	case f.cursor == AtStart, f.cursor == AtEnd: // which the journal has none of: what comes is from its beginning
+	case f.cursor == "" && f.cfg.IgnoreOlder > 0:
+		args = append(args, fmt.Sprintf("--since=@%d", time.Now().Add(-f.cfg.IgnoreOlder).Unix()))
+	case f.cursor != "" && f.itself:
+		args = append(args, "--cursor="+f.cursor)
+	case f.cursor != "":
 		args = append(args, "--after-cursor="+f.cursor)
 	}
 	if !f.cfg.Once {
@@ -224,7 +239,7 @@ func (f *Feed) entries(r io.Reader, to stream.Taker) error {
 			if err := to.Take(&o); err != nil {
 				return err
 			}
-			f.cursor = frame.cursor
+			f.cursor, f.itself = frame.cursor, false
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -264,7 +279,7 @@ func (f *framer) frame(c *tail.Chunk, data []byte, at int, _ bool) int {
 			at += n + 1
 			continue
 		}
-		if cursor, ok := cursorOf(data[at : at+n]); ok {
+		if cursor, ok := CursorOf(data[at : at+n]); ok {
 			f.cursor = cursor
 		}
 		f.add(c, at, n, at+n+1)
@@ -299,8 +314,8 @@ func (f *framer) giveUp(c *tail.Chunk, data []byte, at int) int {
 	return len(data)
 }
 
-// cursorOf finds the cursor in an entry. In the text of a value the name's quotes would be escaped.
-func cursorOf(entry []byte) (string, bool) {
+// CursorOf finds the cursor in an entry. In the text of a value the name's quotes would be escaped.
+func CursorOf(entry []byte) (string, bool) {
 	_, rest, ok := bytes.Cut(entry, []byte(`"__CURSOR"`))
 	if !ok {
 		return "", false

@@ -62,7 +62,7 @@ func TestCursorOf(t *testing.T) {
 		`{"__CURSOR":"a"}`: "a", `{"x":"y", "__CURSOR" : "b", "z":1}`: "b",
 		`{"MESSAGE":"\"__CURSOR\":\"c\""}`: "", `{"__CURSOR":1}`: "", `{"__CURSOR":"open`: "", `{"__CURSOR":""}`: "", ``: "",
 	} {
-		if got, _ := cursorOf([]byte(in)); got != want {
+		if got, _ := CursorOf([]byte(in)); got != want {
 			t.Errorf("%s: %q, want %q", in, got, want)
 		}
 	}

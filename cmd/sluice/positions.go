@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 
 func newPositions(c *common) *cobra.Command {
 	state := defaultState
-	cmd := &cobra.Command{Use: "positions", Short: "List, export, import and reset the positions in files"}
+	cmd := &cobra.Command{Use: "positions", Short: "List, export, import and reset the positions in files and journals"}
 	cmd.PersistentFlags().StringVar(&state, "state", defaultState, "state directory of the agent")
 	cmd.AddCommand(newPositionsList(&state), newPositionsExport(&state), newPositionsImport(c, &state), newPositionsReset(c, &state))
 	return cmd
@@ -62,11 +63,38 @@ func newPositionsList(state *string) *cobra.Command {
 						time.Unix(f.Seen, 0).UTC().Format(time.RFC3339))
 				}
 			}
-			return tw.Flush()
+			return errors.Join(tw.Flush(), listOthers(cmd.OutOrStdout(), p))
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// listOthers prints the inputs that are not files: where they go on, and what of them waits in the journal.
+func listOthers(w io.Writer, p *agent.Positions) error {
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	head := false
+	for _, of := range p.Pipelines {
+		if of.Input == "" {
+			continue
+		}
+		if !head {
+			head = true
+			fmt.Fprintln(tw, "\nPIPELINE\tINPUT\tCURSOR\tUNDELIVERED LINES\tJOURNAL BYTES")
+		}
+		cursor, lines, bytes := "-", "-", "-"
+		if of.Cursor != nil {
+			first, open, held := strings.Cut(of.Cursor.Cursor, "\n")
+			if cursor = first; held {
+				cursor = fmt.Sprintf("%s (%d records open)", first, 1+strings.Count(open, "\n"))
+			}
+		}
+		if of.Journal != nil {
+			lines, bytes = fmt.Sprint(of.Journal.UnsettledLines), fmt.Sprint(of.Journal.Bytes)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", of.Pipeline, of.Input, cursor, lines, bytes)
+	}
+	return tw.Flush()
 }
 
 func writePositions(w io.Writer, p *agent.Positions) error {
@@ -169,6 +197,11 @@ func printImport(cmd *cobra.Command, asJSON bool, results []agent.ImportResult, 
 	w, taken := cmd.OutOrStdout(), 0
 	for _, r := range results {
 		switch {
+		case r.Cursor != "" && r.Refused == "":
+			taken++
+			fmt.Fprintf(w, "%s: pipeline %s goes on behind %q\n", r.Input, r.Pipeline, r.Cursor)
+		case r.Cursor != "":
+			fmt.Fprintf(w, "%s: refused for pipeline %s: %s\n", r.Input, r.Pipeline, r.Refused)
 		case r.Refused == "":
 			taken++
 			fmt.Fprintf(w, "%s: pipeline %s goes on at %d\n", r.Path, r.Pipeline, r.Offset)
@@ -200,14 +233,15 @@ func openStopped(cmd *cobra.Command, c *common, state string) (*agent.State, err
 
 func newPositionsReset(c *common, state *string) *cobra.Command {
 	var pipeline, to string
-	var vanished bool
+	var vanished, cursor bool
 	cmd := &cobra.Command{
 		Use: "reset [PATH...]", Short: "Read files again from their beginning, pass over what is in them, or forget them",
 		Long: "Changes the positions of files by their paths, as `list` shows them, while the agent is stopped. What is in its journal is sent all the same.\n" +
-			"With --vanished it forgets all files that are gone, of an agent that runs too.",
+			"With --vanished it forgets all files that are gone, of an agent that runs too. With --cursor it is the place in the journal of systemd\n" +
+			"that changes; --to forget then goes by the pipeline's start_at.",
 		RunE: func(cmd *cobra.Command, paths []string) error {
-			if vanished == (len(paths) > 0) {
-				return errUsage{errors.New("give either paths or --vanished")}
+			if howMany(vanished, cursor, len(paths) > 0) != 1 {
+				return errUsage{errors.New("give either paths, --vanished or --cursor")}
 			}
 			if vanished {
 				return forgetVanished(cmd, c, *state)
@@ -219,11 +253,19 @@ func newPositionsReset(c *common, state *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			n, err := s.Reset(pipeline, paths, agent.ResetTo(to))
+			var n int
+			if cursor {
+				n, err = s.ResetCursor(pipeline, agent.ResetTo(to))
+			} else {
+				n, err = s.Reset(pipeline, paths, agent.ResetTo(to))
+			}
 			if err := errors.Join(err, s.Close()); err != nil {
 				return err
 			}
-			if n == 0 {
+			switch {
+			case n == 0 && cursor:
+				return errors.New("no pipeline has a cursor; `sluice agent positions list` shows all")
+			case n == 0:
 				return errors.New("there is no position under these paths; `sluice agent positions list` shows all")
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%d positions changed\n", n)
@@ -233,8 +275,19 @@ func newPositionsReset(c *common, state *string) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&pipeline, "pipeline", "", "only positions of this pipeline")
 	f.StringVar(&to, "to", "", "start, end or forget")
+	f.BoolVar(&cursor, "cursor", false, "change the cursor of inputs that have one, journald, instead of files")
 	f.BoolVar(&vanished, "vanished", false, "forget the positions of all files that are gone")
 	return cmd
+}
+
+// howMany are true.
+func howMany(all ...bool) (n int) {
+	for _, x := range all {
+		if x {
+			n++
+		}
+	}
+	return n
 }
 
 func forgetVanished(cmd *cobra.Command, c *common, state string) error {

@@ -22,6 +22,35 @@ func (a *liveAgent) command(args ...string) (string, error) {
 	return out.String(), err
 }
 
+// The commands move the cursor of the journal: list, reset while the agent is stopped, and refuse what cannot be.
+func TestPositionsOfTheJournal(t *testing.T) {
+	collect, write := spokenTexts(t)
+	h := newHost(t, collect)
+	h.broker.up()
+	h.agent.up()
+	for i := range 10 {
+		if err := write("entry", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.settled(10)
+	state := filepath.Join(h.dir, "state")
+	command := func(want string, args ...string) {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), testenv.Sluice(t), append([]string{"agent", "positions"}, args...)...).CombinedOutput()
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%q: %v\n%s", args, err, out)
+		}
+	}
+	command("stop", "reset", "--cursor", "--to", "start", "--state", state)
+	h.agent.now.Stop()
+	command("s=1;i=9", "list", "--state", state)
+	command("give either", "reset", "--cursor", "--vanished", "--to", "start", "--state", state)
+	command("1 positions changed", "reset", "--cursor", "--to", "start", "--pipeline", "host", "--state", state)
+	h.agent.up()
+	h.settled(20)
+}
+
 // A shipper's positions are taken over by the commands, then an agent runs: it is explained while it does, its positions cannot be changed,
 // and only what the other had not read is in the topic.
 func TestPositionsOfAnotherShipper(t *testing.T) {

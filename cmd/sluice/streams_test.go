@@ -134,7 +134,7 @@ const journalEntries = 6000
 
 // Every entry of the journal once, however often the agent is killed.
 func TestKilledOverAJournal(t *testing.T) {
-	for name, source := range map[string]func(*testing.T) (collect string, write func(i int) error){"spoken": spokenJournal, "systemd": systemdJournal} {
+	for name, source := range map[string]func(*testing.T) (collect string, write func(i int) error){"spoken": numbered(spokenTexts), "systemd": numbered(systemdTexts)} {
 		t.Run(name, func(t *testing.T) {
 			collect, write := source(t)
 			h := newHost(t, collect)
@@ -170,8 +170,52 @@ func TestKilledOverAJournal(t *testing.T) {
 	}
 }
 
-// spokenJournal is a program that speaks as journalctl does: where there is no systemd.
-func spokenJournal(t *testing.T) (string, func(int) error) {
+// Records of two entries are whole, and come once, though the agent is killed between the two: the first is asked for again.
+func TestKilledWithinRecordsOfAJournal(t *testing.T) {
+	const records = 1500
+	for name, source := range map[string]func(*testing.T) (collect string, write func(text string, i int) error){"spoken": spokenTexts, "systemd": systemdTexts} {
+		t.Run(name, func(t *testing.T) {
+			collect, write := source(t)
+			h := newHost(t, strings.TrimSuffix(collect, "}")+`, multiline: {start: '^\S', idle: 1h}}`)
+			h.broker.up()
+			h.agent.up()
+			kills := make(map[int]bool)
+			for range 5 {
+				kills[1+rand.IntN(records-1)] = true
+			}
+			tick := time.NewTicker(5 * time.Millisecond)
+			defer tick.Stop()
+			for i := range records + 1 { // the last one ends the one before it
+				if err := write(fmt.Sprintf("record %d", i), 2*i); err != nil {
+					t.Fatal(err)
+				}
+				if kills[i] {
+					h.agent.killAndRestart()
+				}
+				if err := write(fmt.Sprintf(" more %d", i), 2*i+1); err != nil {
+					t.Fatal(err)
+				}
+				if i%10 == 0 {
+					<-tick.C
+				}
+			}
+			h.settled(records)
+			h.mustHoldOnce(records, func(line string) (i int, err error) {
+				var entry struct{ MESSAGE string }
+				if err := json.Unmarshal([]byte(line), &entry); err != nil {
+					return 0, err
+				}
+				if _, err := fmt.Sscanf(entry.MESSAGE, "record %d", &i); err != nil || entry.MESSAGE != fmt.Sprintf("record %d\n more %d", i, i) {
+					return 0, fmt.Errorf("not a whole record: %w", err)
+				}
+				return i, nil
+			})
+		})
+	}
+}
+
+// spokenTexts is a program that speaks as journalctl does: where there is no systemd.
+func spokenTexts(t *testing.T) (string, func(string, int) error) {
 	dir := t.TempDir()
 	script := filepath.Join(dir, "journalctl")
 	if err := os.WriteFile(script, []byte(`#!/bin/sh
@@ -181,6 +225,7 @@ follow=
 for a in "$@"; do
   case $a in
     --after-cursor=s=1\;i=*) from=$((${a#--after-cursor=s=1;i=} + 2)) ;;
+    --cursor=s=1\;i=*) from=$((${a#--cursor=s=1;i=} + 1)) ;;
     --follow) follow=-f ;;
   esac
 done
@@ -193,14 +238,14 @@ exec tail -n "+$from" $follow "`+dir+`/entries"
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	return fmt.Sprintf("journald: {command: [%q]}", script), func(i int) error {
-		_, err := fmt.Fprintf(f, `{"MESSAGE":"entry %d","__REALTIME_TIMESTAMP":"%d","__CURSOR":"s=1;i=%d"}`+"\n", i, 1764496800000000+i, i)
+	return fmt.Sprintf("journald: {command: [%q]}", script), func(text string, i int) error {
+		_, err := fmt.Fprintf(f, `{"MESSAGE":%q,"__REALTIME_TIMESTAMP":"%d","__CURSOR":"s=1;i=%d"}`+"\n", text, 1764496800000000+i, i)
 		return err
 	}
 }
 
-// systemdJournal is a journald of its own, a namespace, and the real journalctl.
-func systemdJournal(t *testing.T) (string, func(int) error) {
+// systemdTexts is a journald of its own, a namespace, and the real journalctl.
+func systemdTexts(t *testing.T) (string, func(string, int) error) {
 	name, socket := testenv.Journald(t)
 	c, err := net.Dial("unixgram", socket)
 	if err != nil {
@@ -208,9 +253,17 @@ func systemdJournal(t *testing.T) (string, func(int) error) {
 	}
 	t.Cleanup(func() { c.Close() })
 	collect := fmt.Sprintf("journald: {command: [journalctl, --namespace=%s], matches: [SYSLOG_IDENTIFIER=sluice-test]}", name)
-	return collect, func(i int) error {
-		_, err := fmt.Fprintf(c, "MESSAGE=entry %d\nSYSLOG_IDENTIFIER=sluice-test\nPRIORITY=6\n", i)
+	return collect, func(text string, _ int) error {
+		_, err := fmt.Fprintf(c, "MESSAGE=%s\nSYSLOG_IDENTIFIER=sluice-test\nPRIORITY=6\n", text)
 		return err
+	}
+}
+
+// numbered makes texts of numbers.
+func numbered(source func(*testing.T) (string, func(string, int) error)) func(*testing.T) (string, func(int) error) {
+	return func(t *testing.T) (string, func(int) error) {
+		collect, write := source(t)
+		return collect, func(i int) error { return write(fmt.Sprintf("entry %d", i), i) }
 	}
 }
 
