@@ -163,7 +163,7 @@ func (p *slot) explain() (why, mend string) {
 		return p.trouble.Error(), "mend the mapping or the table and start the worker again (`sluice dlq show` has examples), or raise errors.dead_letter_share"
 	case StateRetrying, StateAsking:
 		if p.trouble != nil {
-			return p.trouble.Error(), "mend the destination; the batch is tried again until it is taken"
+			return p.trouble.Error(), mendOf(p.trouble)
 		}
 	case StatePaused:
 		return "the worker's memory is short and this partition holds more than its share, or waits for a predecessor's claim", ""
@@ -178,6 +178,17 @@ func (p *slot) explain() (why, mend string) {
 		return "the group has given the partition away", ""
 	}
 	return "", ""
+}
+
+// mendOf is what to do about a batch that the destination does not take.
+func mendOf(trouble error) string {
+	switch {
+	case errors.Is(trouble, ErrTooOften):
+		return "the destination has more to do than it can: the batch waits; give it room, or make fewer and larger batches"
+	case errors.Is(trouble, ErrTooMuch):
+		return "the batch is too large for the destination: smaller ones are made until they pass; raise its limit, or lower `batch`"
+	}
+	return "mend the destination; the batch is tried again until it is taken"
 }
 
 // countStates has the metrics say how many partitions are in which state, and whether the destination's circuit is open.

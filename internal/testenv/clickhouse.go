@@ -110,6 +110,8 @@ var chserver = binary{pkg: "./internal/testenv/chserver"}
 // one with the user default, who has no password.
 type ClickHouseConfig struct {
 	Users []ClickHouseUser // beside default
+	// UsersXML, if not empty, is the whole file of users, profiles and quotas.
+	UsersXML string
 	// Shards are native addresses, host:port, of servers that with this one make
 	// up the cluster "shards".
 	Shards []string
@@ -150,6 +152,11 @@ func StartClickHouse(t testing.TB, cfg ClickHouseConfig) *ClickHouseServer {
 	s.Addr, s.HTTPAddr = fmt.Sprintf("127.0.0.1:%d", native), fmt.Sprintf("127.0.0.1:%d", http)
 	config := map[string]any{"Dir": s.Dir, "NativePort": native, "HTTPPort": http, "Users": cfg.Users, "Shards": portsOf(cfg.Shards)}
 	writeClickHouseConfig(t, clickHouseTemplates, s.Dir, config)
+	if cfg.UsersXML != "" {
+		if err := os.WriteFile(filepath.Join(s.Dir, "users.xml"), []byte(cfg.UsersXML), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	s.command = Command{
 		Name:  "clickhouse",
 		Path:  launcher,

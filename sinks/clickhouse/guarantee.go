@@ -36,6 +36,8 @@ func (t *table) dropsRepeats() bool { return t.window > 0 && (t.behind == nil ||
 // guarantee says what a crash can do to the table's rows.
 func (t *table) guarantee() string {
 	switch {
+	case forgetsRows(t.engine):
+		return "none: the engine " + t.engine + " keeps rows in memory, or not at all, so a server that dies takes rows with it that the group has passed; store into a MergeTree"
 	case losesRows(t.engine):
 		return "none: the engine " + t.engine + " takes rows away when it merges, with the offsets by which the sink knows what is stored; a repeated write may store again " +
 			"what was merged away; store into a MergeTree, and have a materialised view fill this table"
@@ -55,6 +57,15 @@ func (t *table) guarantee() string {
 		return "exactly once unless a write that seemed lost is finished by the server after it was read back: the table remembers no inserts; " +
 			"to close the gap: ALTER TABLE " + t.name() + " MODIFY SETTING non_replicated_deduplication_window = 10000"
 	}
+}
+
+// forgetsRows says that what the engine has taken is not on disk.
+func forgetsRows(engine string) bool {
+	switch engine {
+	case "Buffer", "Memory", "Null", "Set", "Join":
+		return true
+	}
+	return false
 }
 
 // losesRows says that the engine merges rows away.

@@ -61,7 +61,7 @@ func New(log *slog.Logger, spec *pipelines.SinkSpec) (*Sink, error) {
 func (s *Sink) Check(ctx context.Context) (sinks.Destination, error) {
 	t, err := s.readTable(ctx)
 	if err != nil {
-		return sinks.Destination{}, fmt.Errorf("ClickHouse: %w", err)
+		return sinks.Destination{}, fmt.Errorf("ClickHouse: %w", explain(err))
 	}
 	if err := t.match(s.spec); err != nil {
 		return sinks.Destination{}, fmt.Errorf("ClickHouse %s: %w", t.server, err)

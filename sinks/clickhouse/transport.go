@@ -10,7 +10,6 @@ import (
 	"github.com/ClickHouse/ch-go/proto"
 
 	"github.com/sluice-io/sluice/pipelines"
-	"github.com/sluice-io/sluice/sinks"
 )
 
 // transport is a way to one server, over the native protocol or HTTP. It carries one request at a time. Not safe for concurrent use.
@@ -57,25 +56,6 @@ func serverErrorOf(err error) (serverError, bool) {
 		return serverError{answered.code, answered.message}, true
 	}
 	return serverError{}, false
-}
-
-// explain marks errors that a newer look at the table explains better, and those for which other batches help.
-func explain(err error) error {
-	e, ok := serverErrorOf(err)
-	if !ok {
-		return err
-	}
-	switch e.code {
-	case proto.ErrNoSuchColumnInTable, proto.ErrNotFoundColumnInBlock, proto.ErrUnknownIdentifier, proto.ErrTypeMismatch,
-		proto.ErrUnknownTable, proto.ErrUnknownDatabase, proto.ErrThereIsNoColumn, proto.ErrCannotConvertType, proto.ErrIllegalColumn:
-		return errors.Join(sinks.ErrSchemaChanged, err)
-	case proto.ErrMemoryLimitExceeded, proto.ErrTooManyRowsOrBytes, proto.ErrTooManyBytes, proto.ErrTooManyRows:
-		return errors.Join(sinks.ErrTooMuch, err)
-	case proto.ErrTooManyParts, proto.ErrTooManySimultaneousQueries:
-		return errors.Join(sinks.ErrTooOften, err)
-	default:
-		return err
-	}
 }
 
 // explainConnect says what an error of the greeting means for the operator.

@@ -1,0 +1,93 @@
+package clickhouse
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ClickHouse/ch-go/proto"
+
+	"github.com/sluice-io/sluice/sinks"
+)
+
+// answer is what an error of the server means for the batch. Whatever it is, it is never the fault of a record: the values were checked before they were sent.
+type answer struct {
+	helps error  // what helps beside waiting, as the sinks name it; nil: nothing
+	mend  string // for the operator; "" when it passes by itself
+}
+
+var (
+	schemaChanged = answer{helps: sinks.ErrSchemaChanged}
+	tooMuch       = answer{helps: sinks.ErrTooMuch}
+	tooOften      = answer{helps: sinks.ErrTooOften}
+)
+
+// Codes that the client's list does not have.
+const (
+	errViolatedConstraint proto.Error = 469
+	errTableReadOnly      proto.Error = 774
+)
+
+// answers are the codes that say more than that a write failed.
+var answers = map[proto.Error]answer{
+	proto.ErrNoSuchColumnInTable:   schemaChanged,
+	proto.ErrNotFoundColumnInBlock: schemaChanged,
+	proto.ErrUnknownIdentifier:     schemaChanged,
+	proto.ErrTypeMismatch:          schemaChanged,
+	proto.ErrUnknownTable:          schemaChanged,
+	proto.ErrUnknownDatabase:       schemaChanged,
+	proto.ErrThereIsNoColumn:       schemaChanged,
+	proto.ErrCannotConvertType:     schemaChanged,
+	proto.ErrIllegalColumn:         schemaChanged,
+	proto.ErrTableIsDropped:        schemaChanged,
+
+	proto.ErrMemoryLimitExceeded:  tooMuch,
+	proto.ErrCannotAllocateMemory: tooMuch,
+	proto.ErrTooManyRowsOrBytes:   tooMuch,
+	proto.ErrTooManyBytes:         tooMuch,
+	proto.ErrTooManyRows:          tooMuch,
+	proto.ErrTimeoutExceeded:      tooMuch, // unless it is a lock's: see answerOf
+	proto.ErrTooSlow:              tooMuch,
+
+	proto.ErrTooManyParts:               tooOften,
+	proto.ErrTooManySimultaneousQueries: tooOften,
+	proto.ErrNoFreeConnection:           tooOften,
+	proto.ErrPartIsTemporarilyLocked:    tooOften,
+
+	proto.ErrReadonly:                          {mend: "the user may only read: give it a profile without readonly"},
+	proto.ErrAccessDenied:                      {mend: "the user may not do that: GRANT SELECT, INSERT on the table to it"},
+	proto.ErrQuotaExceeded:                     {mend: "the user's quota is used up: raise it, or wait for its next interval"},
+	proto.ErrTableIsReadOnly:                   {mend: "the table is read-only: see system.replicas, and whether its Keeper or ZooKeeper can be reached"},
+	errTableReadOnly:                           {mend: "the table is set to be read-only: ALTER TABLE ... MODIFY SETTING table_readonly = 0"},
+	proto.ErrNotEnoughSpace:                    {mend: "the server's disk is full: make room on it"},
+	errViolatedConstraint:                      {mend: "a CONSTRAINT of the table or of one that a view fills refuses the batch: drop it, or have a stage of the sink drop such records"},
+	proto.ErrNoZookeeper:                       {mend: "the server does not reach its Keeper or ZooKeeper"},
+	proto.ErrTooFewLiveReplicas:                {mend: "there are fewer replicas than the sink's quorum asks for: start them, or lower `quorum`"},
+	proto.ErrUnsatisfiedQuorumForPreviousWrite: {mend: "the insert before has not reached its quorum yet: see whether the other replicas are up"},
+}
+
+// lockTimeout is in the message when it is a lock that was waited for in vain.
+const lockTimeout = "ock timeout"
+
+func answerOf(e serverError) answer {
+	if e.code == proto.ErrTimeoutExceeded && strings.Contains(e.message, lockTimeout) {
+		return tooOften
+	}
+	return answers[e.code]
+}
+
+// explain marks errors that a newer look at the table explains better, and those for which other batches help, and says what to do about others.
+func explain(err error) error {
+	e, ok := serverErrorOf(err)
+	if !ok {
+		return err
+	}
+	a := answerOf(e)
+	if a.mend != "" {
+		err = fmt.Errorf("%w; %s", err, a.mend)
+	}
+	if a.helps != nil {
+		err = errors.Join(a.helps, err)
+	}
+	return err
+}
