@@ -53,6 +53,12 @@ type progress interface {
 	journalRange() journal.Range
 }
 
+// writable is a progress that wants to know when its piece is in the journal.
+type writable interface {
+	// writtenLocked needs runner.mu.
+	writtenLocked()
+}
+
 // origin is what all lines of one place have in common: a file's content, a connection's sender.
 type origin struct {
 	name      string            // for messages and dead letters
@@ -203,6 +209,11 @@ func (p *parcel) written(sequence uint64) {
 	p.sequence = sequence
 	for _, b := range p.bundle.Batches {
 		r.account.Sent.add(Count{Lines: b.Lines, Bytes: b.SourceBytes})
+	}
+	for i := range p.pieces {
+		if x, ok := p.pieces[i].progress.(writable); ok {
+			x.writtenLocked()
+		}
 	}
 	r.unsettled[sequence] = true
 	r.journalled = max(r.journalled, sequence+1)

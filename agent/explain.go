@@ -135,7 +135,7 @@ func (r *files) explain(e *Explanation) InputOfAFile {
 	s, t := r.lookUp(e)
 	out.Takes, out.Why = r.judge(e, s)
 	if t != nil {
-		out.Position, count = r.position(s, t)
+		out.Position, count = r.position(e, s, t)
 		out.Waits = r.waits(s, out.Position)
 		out.Why += r.fate(e, s, t)
 	}
@@ -186,7 +186,7 @@ func readable(path string) error {
 }
 
 // position is how far a file is; count finds out how many lines are not delivered.
-func (r *files) position(s *source, t *track) (*PositionOfAFile, *lineCount) {
+func (r *files) position(e *Explanation, s *source, t *track) (*PositionOfAFile, *lineCount) {
 	r.mu.Lock()
 	p := positionOf(t)
 	r.mu.Unlock()
@@ -201,6 +201,10 @@ func (r *files) position(s *source, t *track) (*PositionOfAFile, *lineCount) {
 	p.Read, p.Open, p.Renamed = s.file.Offset(), s.file.Handle() != nil, s.detached
 	if s.file.Compressed() {
 		return p, nil // its lines are not those of its bytes
+	}
+	if e.File != nil && e.File.Dev == t.id.Dev && e.File.Ino == t.id.Ino { // newer than the last look
+		p.Size = e.File.Size
+		p.LagBytes = max(p.Size-p.Acknowledged, 0)
 	}
 	count := &lineCount{path: s.path, from: p.Acknowledged, to: p.Size, id: t.id}
 	if p.Open {
@@ -242,10 +246,19 @@ func (r *files) waits(s *source, p *PositionOfAFile) (out []string) {
 		out = append(out, fmt.Sprintf("%s of quiet, after which it is closed: it was renamed or removed", r.cfg.RotateGrace))
 	case unread > 0 && len(out) == 0 && s.queued:
 		out = append(out, "its turn among the files")
+	case unread > 0 && len(out) == 0 && p.Size > r.sizeOf(s):
+		out = append(out, "the next look at it, which a change event or a scan brings")
 	case unread > 0 && len(out) == 0:
 		out = append(out, fmt.Sprintf("the rest of its last line or record, %d bytes so far; after %s without more it is sent as it is", unread, r.cfg.LineIdle))
 	}
 	return out
+}
+
+// sizeOf is the file's size as of the last look.
+func (r *files) sizeOf(s *source) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return s.track.size
 }
 
 // waitsToRead are what keeps the pipeline from reading. It needs stepping.

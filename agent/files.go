@@ -352,7 +352,9 @@ func (r *files) take(s *source, c *reading, now time.Time) {
 	r.runner.take(&s.origin, c, now, func() progress {
 		t := s.track
 		t.read.add(n)
-		return &filePiece{track: t, step: t.begin(end, now), generation: t.generation, from: from, end: end, seen: now, count: n}
+		t.dropped.add(n)
+		t.dropped.sub(c.sent)
+		return &filePiece{sent: c.sent, track: t, step: t.begin(end, now), generation: t.generation, from: from, end: end, seen: now, count: n}
 	})
 }
 
@@ -365,7 +367,11 @@ type filePiece struct {
 	end        tail.Position
 	seen       time.Time
 	count      Count
+	sent       Count // of it
 }
+
+// writtenLocked implements writable.
+func (p *filePiece) writtenLocked() { p.track.sent.add(p.sent) }
 
 // settleLocked implements progress.
 func (p *filePiece) settleLocked() {

@@ -224,10 +224,18 @@ func (r *files) relabel(s *source, f tail.Found, now time.Time) {
 			return // both names lead to it
 		}
 		r.log.Debug("file renamed", "from", s.path, "to", f.Path)
-		r.count(func(a *Account) { a.Rotations++ })
+		r.rotated(s)
 	}
 	r.unname(s)
 	r.name(s, f)
+}
+
+// rotated counts that a file was renamed or removed.
+func (r *files) rotated(s *source) {
+	r.mu.Lock()
+	r.account.Rotations++
+	s.track.rotations++
+	r.mu.Unlock()
 }
 
 func (r *files) name(s *source, f tail.Found) {
@@ -528,7 +536,7 @@ func (r *files) detach(s *source, now time.Time) {
 	}
 	s.detached = true
 	s.fresh = now
-	r.count(func(a *Account) { a.Rotations++ })
+	r.rotated(s)
 	r.enqueue(s)
 	r.timed.set(s, now.Add(r.detachedPause()))
 }

@@ -22,6 +22,10 @@ type fileProgress struct {
 	lag            int64
 	oldest         time.Time // of what is not settled; zero: nothing
 	read, settled  Count
+	sent, dropped  Count
+	rotations      int64
+	truncations    int64
+	lostBytes      int64
 }
 
 // furthestBehind are the followed files that are furthest behind, and the lag and the oldest line of all others. A path has one entry.
@@ -41,7 +45,8 @@ func (r *files) furthestBehind(most int) (out furthestBehind) {
 		if !t.followed {
 			continue
 		}
-		f := fileProgress{path: t.path, position: t.acked.Offset, size: t.size, lag: t.lag(), read: t.read, settled: t.settled}
+		f := fileProgress{path: t.path, position: t.acked.Offset, size: t.size, lag: t.lag(), read: t.read, settled: t.settled,
+			sent: t.sent, dropped: t.dropped, rotations: t.rotations, truncations: t.truncations, lostBytes: t.lostBytes}
 		if len(t.pending) > 0 {
 			f.oldest = t.pending[0].begun
 		}
@@ -67,7 +72,10 @@ func (r *files) furthestBehind(most int) (out furthestBehind) {
 }
 
 // fileMetrics are the metrics of single files.
-type fileMetrics struct{ position, size, lag, oldest, read, readBytes, settled, settledBytes *prometheus.Desc }
+type fileMetrics struct {
+	position, size, lag, oldest, read, readBytes, settled, settledBytes,
+	sent, sentBytes, dropped, droppedBytes, rotations, truncations, lost *prometheus.Desc
+}
 
 func newFileMetrics() fileMetrics {
 	desc := func(name, help string) *prometheus.Desc {
@@ -82,6 +90,13 @@ func newFileMetrics() fileMetrics {
 		readBytes:    desc("bytes_read_total", "Bytes read of a file since it is followed."),
 		settled:      desc("lines_settled_total", "Lines of a file that were acknowledged or dropped."),
 		settledBytes: desc("bytes_settled_total", "Bytes of a file that were acknowledged or dropped."),
+		sent:         desc("lines_sent_total", "Lines of a file that went into the journal, and from there to the brokers."),
+		sentBytes:    desc("bytes_sent_total", "Bytes of a file whose lines went into the journal."),
+		dropped:      desc("lines_dropped_total", "Lines of a file that stages dropped."),
+		droppedBytes: desc("bytes_dropped_total", "Bytes of a file that stages dropped, or that are in no line."),
+		rotations:    desc("rotations_total", "Times that a file was renamed or removed while followed."),
+		truncations:  desc("truncations_total", "Times that a file was emptied or rewritten."),
+		lost:         desc("truncated_bytes_total", "Estimate of the bytes of a file that truncations destroyed unread."),
 	}
 }
 
@@ -98,6 +113,13 @@ func (m *fileMetrics) collect(ch chan<- prometheus.Metric, a *Account, files fur
 		put(m.readBytes, prometheus.CounterValue, float64(f.read.Bytes), f.path)
 		put(m.settled, prometheus.CounterValue, float64(f.settled.Lines), f.path)
 		put(m.settledBytes, prometheus.CounterValue, float64(f.settled.Bytes), f.path)
+		put(m.sent, prometheus.CounterValue, float64(f.sent.Lines), f.path)
+		put(m.sentBytes, prometheus.CounterValue, float64(f.sent.Bytes), f.path)
+		put(m.dropped, prometheus.CounterValue, float64(f.dropped.Lines), f.path)
+		put(m.droppedBytes, prometheus.CounterValue, float64(f.dropped.Bytes), f.path)
+		put(m.rotations, prometheus.CounterValue, float64(f.rotations), f.path)
+		put(m.truncations, prometheus.CounterValue, float64(f.truncations), f.path)
+		put(m.lost, prometheus.CounterValue, float64(f.lostBytes), f.path)
 	}
 	if files.others > 0 {
 		put(m.lag, prometheus.GaugeValue, float64(files.otherLag), otherFiles)

@@ -86,6 +86,8 @@ func (r *files) renew(s *source, outcome tail.Outcome, lost int64, now time.Time
 	s.file.Reset()
 	r.mu.Lock()
 	s.track.renew()
+	s.track.truncations++
+	s.track.lostBytes += lost
 	r.account.Truncations++
 	r.account.LostBytes += lost
 	r.dirty = true

@@ -24,6 +24,10 @@ type track struct {
 	size    int64  // of the file at the last look
 	// read and settled are what was read of it, and acknowledged or dropped of that, since the agent started.
 	read, settled Count
+	// sent is what of it went into the journal, dropped what stages dropped or was in no line.
+	sent, dropped Count
+	// rotations counts renames and removals, truncations times it was emptied or rewritten, lostBytes what that destroyed unread by estimate.
+	rotations, truncations, lostBytes int64
 	// packed is the size of a compressed file that was read to its end, packedEnd where that is.
 	packed, packedEnd int64
 	// followed says that a source has it.
