@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-io/sluice/broker/peer"
 	"github.com/sluice-io/sluice/broker/replica"
 	"github.com/sluice-io/sluice/broker/server"
+	"github.com/sluice-io/sluice/internal/record"
 )
 
 // build makes the parts, none of which does anything yet but the flusher.
@@ -56,6 +57,9 @@ func (b *Broker) build() {
 		IdleTimeout:         b.cfg.ConnectionIdleMax,
 		Check:               b.api.Check,
 		Flexible:            b.api.Flexible,
+		Sums:                api.Sums,
+		PieceBytes:          record.PieceBytes,
+		PieceSum:            record.PieceSum,
 		APIName:             api.Name,
 	}, b.api)
 }

@@ -244,6 +244,9 @@ func (a *API) Flexible(key, version int16) bool {
 	return rt != nil && version >= rt.flexible
 }
 
+// Sums tells of which requests the pieces' checksums are wanted.
+func Sums(key int16) bool { return key == int16(kmsg.Produce) }
+
 // Check refuses requests that are not served, or too large for what they are,
 // from their first bytes.
 func (a *API) Check(key, version int16, bytes int) error {

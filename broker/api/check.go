@@ -43,8 +43,9 @@ func newChecker() *checker {
 }
 
 // check returns the one batch of a partition as it is to be appended. It
-// aliases records, or the checker's buffer until the next call.
-func (c *checker) check(records []byte, version int16, cfg *replica.TopicConfig, now time.Time) (record.Batch, error) {
+// aliases records, or the checker's buffer until the next call. pieces are what is
+// known of the checksum of records.
+func (c *checker) check(records []byte, pieces record.Pieces, version int16, cfg *replica.TopicConfig, now time.Time) (record.Batch, error) {
 	if len(records) == 0 {
 		return nil, refused(kerr.InvalidRecord.Code, "a partition without a record batch")
 	}
@@ -55,7 +56,9 @@ func (c *checker) check(records []byte, version int16, cfg *replica.TopicConfig,
 	if err := checkEnvelope(batch, rest, version, cfg); err != nil {
 		return nil, err
 	}
-	if err := batch.Validate(c.rules(cfg, now)); err != nil {
+	rules := c.rules(cfg, now)
+	rules.Pieces = pieces
+	if err := batch.Validate(rules); err != nil {
 		return nil, err
 	}
 	if batch.IsTransactional() {

@@ -54,6 +54,7 @@ func newNode(t testing.TB) *node {
 	n.srv = server.New(log, nil, server.Config{
 		ListenAddrs: []string{"127.0.0.1:0"},
 		Check:       n.api.Check, Flexible: n.api.Flexible, APIName: Name,
+		Sums: Sums, PieceBytes: record.PieceBytes, PieceSum: record.PieceSum,
 	}, n.api)
 	addrs, err := n.srv.Listen()
 	if err != nil {

@@ -50,6 +50,7 @@ type produceRequest struct {
 	transactional bool
 	topics        []produceTopic
 	parts         []producePart
+	sums          []uint32 // of the pieces of the frame
 }
 
 type produceTopic struct {
@@ -61,6 +62,7 @@ type produceTopic struct {
 type producePart struct {
 	index   int32
 	records []byte
+	at      int // where in the frame the records start
 
 	partition *replica.Partition
 	code      int16
@@ -94,7 +96,7 @@ func (pp *producePool) recycle(q *produceRequest) {
 	}
 	clear(q.topics)
 	clear(q.parts)
-	q.topics, q.parts = q.topics[:0], q.parts[:0]
+	q.topics, q.parts, q.sums = q.topics[:0], q.parts[:0], nil
 	pp.requests.Put(q)
 }
 
@@ -116,6 +118,7 @@ func produce(a *API, r *server.Request) {
 		r.Fail(err)
 		return
 	}
+	q.placeIn(r)
 	a.appendAll(q)
 	if q.acks == acksNone {
 		a.endUnacknowledged(r, q)
@@ -147,7 +150,7 @@ func (a *API) endUnacknowledged(r *server.Request, q *produceRequest) {
 
 // decode reads a request.
 func (q *produceRequest) decode(version int16, body []byte) error {
-	d := reader{b: body, flexible: version >= 9}
+	d := reader{b: body, flexible: version >= 9, size: len(body)}
 	q.version = version
 	_, q.transactional = d.str()
 	q.acks = d.int16()
@@ -169,11 +172,21 @@ func (q *produceRequest) decodeTopic(d *reader) {
 	t.parts = d.array(5)
 	d.limit(len(q.topics), len(q.parts)+t.parts)
 	for n := t.parts; n > 0 && !d.bad; n-- {
-		q.parts = append(q.parts, producePart{index: d.int32(), records: d.bytes()})
+		p := producePart{index: d.int32(), records: d.bytes()}
+		p.at = d.taken() - len(p.records)
+		q.parts = append(q.parts, p)
 		d.tags()
 	}
 	d.tags()
 	q.topics = append(q.topics, t)
+}
+
+// placeIn makes the places in the body those in the frame, whose sums are known.
+func (q *produceRequest) placeIn(r *server.Request) {
+	q.sums = r.Sums
+	for i := range q.parts {
+		q.parts[i].at += r.BodyAt
+	}
 }
 
 // appendAll checks and appends every partition's batch.
@@ -241,7 +254,7 @@ func (q *produceRequest) refuses() (int16, string) {
 
 func (a *API) appendBatch(c *checker, q *produceRequest, p *producePart, now time.Time) error {
 	cfg := p.partition.Config()
-	batch, err := c.check(p.records, q.version, cfg, now)
+	batch, err := c.check(p.records, record.Pieces{Sums: q.sums, At: p.at}, q.version, cfg, now)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,11 @@ type reader struct {
 	b        []byte
 	flexible bool
 	bad      bool
+	size     int // of the whole body, for taken
 }
+
+// taken is how many bytes of the body were read.
+func (r *reader) taken() int { return r.size - len(r.b) }
 
 func (r *reader) err() error {
 	if r.bad {

@@ -45,6 +45,12 @@ type Config struct {
 	// Check is asked about a request before memory is given to it. An error
 	// closes the connection. Nil accepts all.
 	Check func(key, version int16, bytes int) error
+	// Sums, if set, tells of which requests PieceSum is wanted of each whole piece of
+	// PieceBytes, from the start of the frame, while the piece is in the processor's
+	// cache. Only frames that are too large to stay there get it.
+	Sums       func(key int16) bool
+	PieceBytes int
+	PieceSum   func(piece []byte) uint32
 	// Flexible tells whether a request's header carries tagged fields (request
 	// header version 2). Nil means that none does.
 	Flexible func(key, version int16) bool
@@ -68,6 +74,10 @@ const (
 	// readBufferBytes is the buffer of a connection: small requests come whole
 	// in one read, large ones go past it.
 	readBufferBytes = 4 << 10
+	// summedBytesMin is from where on a frame has left the nearest cache when it is
+	// whole, and summedReadBytes how much of it is read before it is summed.
+	summedBytesMin  = 256 << 10
+	summedReadBytes = 256 << 10
 	// janitorInterval is how often connections are looked at, and so the
 	// precision of the timeouts.
 	janitorInterval = time.Second
@@ -88,6 +98,9 @@ func (c Config) withDefaults() Config {
 	c.WriteTimeout = or(c.WriteTimeout, defaultWriteTimeout)
 	if c.Check == nil {
 		c.Check = func(int16, int16, int) error { return nil }
+	}
+	if c.Sums == nil {
+		c.Sums = func(int16) bool { return false }
 	}
 	if c.Flexible == nil {
 		c.Flexible = func(int16, int16) bool { return false }

@@ -20,6 +20,9 @@ const (
 type frame struct {
 	buf     []byte
 	charged int64
+	// sums are those of its pieces, if wanted is set.
+	wanted bool
+	sums   []uint32
 }
 
 // memory hands out frames within a budget and keeps some for later. It is safe

@@ -51,7 +51,8 @@ func (c *Conn) readRequest() (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := c.readFrame(size)
+	// The key is the first that readHead left.
+	f, err := c.readFrame(size, int16(binary.BigEndian.Uint16(c.in.buffered())))
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +115,7 @@ func (c *Conn) armFrame(size int) {
 }
 
 // readFrame reads the size bytes of a request into memory of its own.
-func (c *Conn) readFrame(size int) (*frame, error) {
+func (c *Conn) readFrame(size int, key int16) (*frame, error) {
 	if len(c.in.buffered()) < size {
 		c.armFrame(size)
 	}
@@ -122,6 +123,7 @@ func (c *Conn) readFrame(size int) (*frame, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wait for request memory: %w", err)
 	}
+	f.wanted = size >= summedBytesMin && c.srv.cfg.Sums(key)
 	if err := c.fillFrame(f, size); err != nil {
 		c.srv.memory.put(f)
 		return nil, fmt.Errorf("read request of %d bytes: %w", size, err)
@@ -138,17 +140,40 @@ func (c *Conn) fillFrame(f *frame, size int) error {
 		if f.buf == nil {
 			m.take(f, size, true)
 		}
-		return c.readFull(f.buf)
+		return c.fill(f, 0)
 	}
 	m.take(f, largeFrameBytes, true)
-	if err := c.readFull(f.buf); err != nil {
+	if err := c.fill(f, 0); err != nil {
 		return err
 	}
 	part := f.buf
 	m.take(f, size, true)
 	n := copy(f.buf, part)
 	m.keep(part)
-	return c.readFull(f.buf[n:])
+	return c.fill(f, n)
+}
+
+// fill reads what is missing of a frame's memory from the byte at from on.
+func (c *Conn) fill(f *frame, from int) error {
+	if !f.wanted {
+		return c.readFull(f.buf[from:])
+	}
+	for from < len(f.buf) {
+		to := min(from+summedReadBytes, len(f.buf))
+		if err := c.readFull(f.buf[from:to]); err != nil {
+			return err
+		}
+		f.sum(to, &c.srv.cfg)
+		from = to
+	}
+	return nil
+}
+
+// sum sums the pieces that are whole with the first n bytes.
+func (f *frame) sum(n int, cfg *Config) {
+	for at := len(f.sums) * cfg.PieceBytes; at+cfg.PieceBytes <= n; at += cfg.PieceBytes {
+		f.sums = append(f.sums, cfg.PieceSum(f.buf[at:at+cfg.PieceBytes]))
+	}
 }
 
 // readFull fills dst from the buffer and then from the connection.
@@ -187,6 +212,7 @@ func (c *Conn) parse(f *frame) (*Request, error) {
 		}
 	}
 	r.ClientID, r.Body = c.shareClientID(id), body
+	r.Sums, r.BodyAt = f.sums, len(b)-len(body)
 	r.Received = time.Now()
 	return r, nil
 }

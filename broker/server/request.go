@@ -74,7 +74,11 @@ type Request struct {
 	ClientID      string
 	// Body is what follows the request header.
 	Body []byte
-	Conn *Conn
+	// Sums are those of the frame's pieces that Config.Sums asked for, if any, and
+	// BodyAt is where in the frame the body starts.
+	Sums   []uint32
+	BodyAt int
+	Conn   *Conn
 	// Received is when the whole request had been read.
 	Received time.Time
 

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"net"
@@ -658,4 +659,28 @@ func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+func TestSumsOfLargeFrames(t *testing.T) {
+	const piece = 64 << 10
+	cfg := Config{Sums: func(key int16) bool { return key == 1 }, PieceBytes: piece, PieceSum: crc32.ChecksumIEEE}
+	_, addr := start(t, cfg, func(r *Request) {
+		b := binary.BigEndian.AppendUint32(nil, uint32(r.BodyAt))
+		for _, sum := range r.Sums {
+			b = binary.BigEndian.AppendUint32(b, sum)
+		}
+		r.Respond(Response{Parts: []Part{{Bytes: b}}})
+	})
+	c := dial(t, addr)
+	for _, size := range []int{20, summedBytesMin - 1, summedBytesMin, 5*piece + 1, largeFrameBytes, largeFrameBytes + 1, 3 << 20, 3 << 20, 20 << 20} {
+		for key := range int16(2) {
+			frame := request(key, 1, strings.Repeat("0123456789abcdefg", size)[:size-12])
+			go c.send(frame)
+			want := "\x00\x00\x00\x0c" // the body starts behind the header
+			for at := 4; key == 1 && size >= summedBytesMin && at+piece <= len(frame); at += piece {
+				want = string(binary.BigEndian.AppendUint32([]byte(want), crc32.ChecksumIEEE(frame[at:at+piece])))
+			}
+			c.expect(1, want)
+		}
+	}
 }

@@ -221,8 +221,10 @@ func (b Batch) setMaxTimestamp(ms int64) {
 func (b Batch) computeCRC() uint32 { return crc32.Checksum(b[attributesAt:], castagnoli) }
 
 // CheckCRC returns an ErrCRC when the checksum disagrees with the content.
-func (b Batch) CheckCRC() error {
-	if got := b.computeCRC(); got != b.CRC() {
+func (b Batch) CheckCRC() error { return b.checkSum(b.computeCRC()) }
+
+func (b Batch) checkSum(got uint32) error {
+	if got != b.CRC() {
 		return fmt.Errorf("%w: stored %#08x, computed %#08x", ErrCRC, b.CRC(), got)
 	}
 	return nil

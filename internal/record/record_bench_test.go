@@ -78,3 +78,24 @@ func BenchmarkEach(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkValidateCold checks batches of 1 MB, of records of 1 KiB, that are no longer in the processor's cache.
+func BenchmarkValidateCold(b *testing.B) {
+	records := make([]Record, benchRecords)
+	for i := range records {
+		records[i] = Record{Timestamp: int64(i), Value: make([]byte, 1024)}
+	}
+	batches := make([]Batch, 8)
+	for i := range batches {
+		batches[i] = build(b, BuildOptions{}, records)
+	}
+	var v Validator
+	b.SetBytes(int64(len(batches[0])))
+	i := 0
+	for b.Loop() {
+		if err := v.checkRecords(batches[i%len(batches)]); err != nil {
+			b.Fatal(err)
+		}
+		i++
+	}
+}

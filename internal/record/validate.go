@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"math"
 )
 
 // badRecordsMax is how many bad records of one batch are named, so that a batch
@@ -56,6 +57,8 @@ type Validator struct {
 	TimestampMin, TimestampMax *int64
 	// Decompressor is made on first use when nil.
 	Decompressor *Decompressor
+	// Pieces are what is known of the batch's checksum.
+	Pieces Pieces
 
 	batch   Batch
 	largest int64
@@ -72,7 +75,7 @@ func (b Batch) Validate(v *Validator) error {
 	if v == nil {
 		v = new(Validator)
 	}
-	if err := b.CheckCRC(); err != nil {
+	if err := b.checkSum(v.Pieces.checksum(b, attributesAt)); err != nil {
 		return err
 	}
 	if err := b.checkHeader(); err != nil {
@@ -113,18 +116,18 @@ func (v *Validator) checkRecords(b Batch) error {
 	}
 	v.batch, v.largest, v.bad = b, NoTimestamp, nil
 	count := int(b.Count())
-	for i := 0; i < count; i++ {
-		if n, tsDelta := v.fastRecord(payload, i); n > 0 {
-			v.checkTimestamp(i, tsDelta)
-			payload = payload[n:]
+	for i := 0; i < count; {
+		run := commonRecords(payload, i, count, v.RequireKey)
+		if run.records > 0 && v.takeTimestamps(run) {
+			payload = payload[run.bytes:]
+			i += run.records
 			continue
 		}
-		var body []byte
-		if body, payload, err = splitRecord(payload); err != nil {
-			return &InvalidRecordError{Index: i, Reason: err.Error()}
-		}
-		if err := v.checkRecord(i, body); err != nil {
-			return &InvalidRecordError{Index: i, Reason: err.Error()}
+		for range max(run.records, 1) {
+			if payload, err = v.checkOne(payload, i); err != nil {
+				return err
+			}
+			i++
 		}
 	}
 	if len(payload) > 0 {
@@ -146,51 +149,30 @@ func (v *Validator) payload(b Batch) ([]byte, error) {
 	return b.records(v.Decompressor)
 }
 
-// shortMax bounds the values that shortVarint reads.
-const shortMax = 1 << 14
-
-// shortVarint reads an unsigned varint of one or two bytes, of which a longer
-// one gives shortMax or more. The caller sees to it that two bytes are there.
-func shortVarint(b []byte, at int) (v, next int) {
-	if c := b[at]; c < 0x80 {
-		return int(c), at + 1
+// takeTimestamps takes those of a run of records if they are within the bounds. If
+// not, each record has to be looked at.
+func (v *Validator) takeTimestamps(run commonRun) bool {
+	base := v.batch.BaseTimestamp()
+	if base < 0 || base > math.MaxInt64/2 || base+run.least < 0 { // none, or beyond what can be told
+		return false
 	}
-	return int(b[at]&0x7f) | int(b[at+1])<<7, at + 2
+	if v.TimestampMin != nil && base+run.least < *v.TimestampMin || v.TimestampMax != nil && base+run.most > *v.TimestampMax {
+		return false
+	}
+	v.largest = max(v.largest, base+run.most)
+	return true
 }
 
-// fastRecord checks the record at the start of buf when it is of the common
-// kind: lengths and deltas below 8 Ki, no headers. It returns the record's
-// length in buf, or 0 for one that checkRecord must judge. It takes a third of
-// checkRecord's time, and checking is most of what an append costs.
-func (v *Validator) fastRecord(buf []byte, i int) (n int, tsDelta int64) {
-	if len(buf) < 12 {
-		return 0, 0
+// checkOne checks the record at the start of payload and returns what follows it.
+func (v *Validator) checkOne(payload []byte, i int) (rest []byte, err error) {
+	body, rest, err := splitRecord(payload)
+	if err == nil {
+		err = v.checkRecord(i, body)
 	}
-	size, at := shortVarint(buf, 0)
-	end := at + size>>1
-	if size >= shortMax || size&1 != 0 || end+1 >= len(buf) || end < at+6 {
-		return 0, 0 // also the last record of a batch: two bytes may be read behind each field
+	if err != nil {
+		return nil, &InvalidRecordError{Index: i, Reason: err.Error()}
 	}
-	ts, at := shortVarint(buf, at+1)
-	offset, at := shortVarint(buf, at)
-	if ts >= shortMax || offset != i<<1 || at >= end {
-		return 0, 0
-	}
-	for range 2 { // key and value
-		length, next := shortVarint(buf, at)
-		if at = next; length != 1 { // 1: null
-			at += length >> 1
-		} else if v.RequireKey {
-			return 0, 0
-		}
-		if length >= shortMax || length&1 != 0 && length != 1 || at >= end {
-			return 0, 0
-		}
-	}
-	if buf[at] != 0 || at+1 != end { // no headers, and the end
-		return 0, 0
-	}
-	return end, int64(ts>>1) ^ -int64(ts&1)
+	return rest, nil
 }
 
 // checkRecord checks the record at index i. Malformed bytes are an error at
