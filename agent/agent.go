@@ -445,24 +445,22 @@ func (a *Agent) saveSaying() {
 func (a *Agent) save() error {
 	a.saving.Lock()
 	defer a.saving.Unlock()
-	dirty := a.moved
 	members := a.list()
+	if !a.moved && !slices.ContainsFunc(members, func(m *member) bool { return m.soiled() }) {
+		a.written.Store(a.cfg.Now().UnixNano()) // it is as good as new
+		return nil
+	}
 	s := saved{Pipelines: map[string]savedPipeline{}}
 	var stored []*member
 	for name, p := range a.others {
 		s.Pipelines[name] = p
 	}
 	for _, r := range members {
-		p, moved, known := r.snapshot()
+		p, _, known := r.snapshot()
 		if known {
 			s.Pipelines[r.pipe.Name] = p
 			stored = append(stored, r)
 		}
-		dirty = dirty || moved
-	}
-	if !dirty {
-		a.written.Store(a.cfg.Now().UnixNano()) // it is as good as new
-		return nil
 	}
 	if err := a.checkpoint.save(s); err != nil {
 		for _, r := range members {

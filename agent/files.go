@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// scanShare bounds the scans' part of a core: one in scanShare.
+	// scanShare bounds the scans' part of a core: one in scanShare. Changes are told by events; a scan is there for what these miss.
 	scanShare = 500
 	// hintedScanShare bounds it for scans that change events ask for.
 	hintedScanShare = 10
 	// scanIntervalMax bounds how far scans stretch, with all directories
 	// watched and without.
-	scanIntervalMax          = 10 * time.Second
+	scanIntervalMax          = 30 * time.Second
 	scanIntervalMaxUnwatched = 2 * time.Second
 )
 
@@ -328,7 +328,7 @@ func (r *files) measureLocked(a *Account) {
 func (r *files) headersOf(s *source) []producer.Header {
 	var h []producer.Header
 	if r.pipe.Collect.File.Headers {
-		h = append(h, header(headerHost, r.cfg.Hostname), header(headerPath, s.track.path))
+		h = append(h, r.work.hostHeader, header(headerPath, s.track.path))
 	}
 	if r.pipe.Collect.File.Identity {
 		h = append(h, producer.Header{Key: headerFileID, Value: s.identity})

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/sluice-io/sluice/agent/tail"
 )
@@ -24,18 +26,39 @@ func ownFiles(stateDir string) func(string, tail.Info) bool {
 			outputs[info.ID] = true
 		}
 	}
+	var last atomic.Pointer[resolved]
 	return func(path string, info tail.Info) bool {
 		if outputs[info.ID] {
 			return true
 		}
-		return under(path, state)
+		dir := filepath.Dir(path)
+		if r := last.Load(); r != nil && r.dir == dir && time.Since(r.at) < resolvedFor {
+			return r.inside
+		}
+		r := &resolved{dir: dir, inside: inside(dir, state), at: time.Now()}
+		last.Store(r)
+		return r.inside
 	}
 }
 
-func under(path, dir string) bool {
-	if strings.HasPrefix(path, dir+string(filepath.Separator)) {
+// resolvedFor is how long it is known where a directory lies: a scan asks that for each of the thousands of files that may be in it.
+const resolvedFor = 100 * time.Millisecond
+
+// resolved says whether a directory lies in another.
+type resolved struct {
+	dir    string
+	inside bool
+	at     time.Time
+}
+
+// inside says whether dir is the directory above, or lies in it, whatever links lead there.
+func inside(dir, above string) bool {
+	lies := func(dir string) bool {
+		return dir == above || strings.HasPrefix(dir, above+string(filepath.Separator))
+	}
+	if lies(dir) {
 		return true
 	}
-	real, err := filepath.EvalSymlinks(filepath.Dir(path))
-	return err == nil && (real == dir || strings.HasPrefix(real, dir+string(filepath.Separator)))
+	real, err := filepath.EvalSymlinks(dir)
+	return err == nil && lies(real)
 }

@@ -393,6 +393,13 @@ func (r *runner) snapshot() (p savedPipeline, moved, known bool) {
 	return p, moved, r.known
 }
 
+// soiled says that the next snapshot will count as moved.
+func (r *runner) soiled() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dirty
+}
+
 // soil makes the next snapshot count as moved: the last one was not stored.
 func (r *runner) soil() {
 	r.mu.Lock()

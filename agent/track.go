@@ -67,6 +67,10 @@ func (t *track) settle(seq uint64) {
 		return
 	}
 	t.first += uint64(n)
+	if n == len(t.pending) { // most files are quiet most of the time, and hold no memory for chunks then
+		t.pending = nil
+		return
+	}
 	t.pending = append(t.pending[:0], t.pending[n:]...)
 }
 

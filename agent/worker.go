@@ -34,7 +34,9 @@ type worker struct {
 	named  *pipelines.Expression
 	routes *routes
 	labels []producer.Header
-	plain  bool // lines go as they are, with headers shared by the file
+	// hostHeader is shared by all files.
+	hostHeader producer.Header
+	plain      bool // lines go as they are, with headers shared by the file
 	// identity says that each record tells its place in its file.
 	identity bool
 	turn     int32 // of round robin: the partition of the open parcel
@@ -52,7 +54,7 @@ type worker struct {
 }
 
 func newWorker(p *pipelines.Pipeline, host string) (*worker, error) {
-	w := &worker{pipe: p, host: host, identity: p.Collect.File != nil && p.Collect.File.Identity}
+	w := &worker{pipe: p, host: host, hostHeader: header(headerHost, host), identity: p.Collect.File != nil && p.Collect.File.Identity}
 	chain, err := p.NewProcess()
 	if err != nil {
 		return nil, err

@@ -102,15 +102,6 @@ type Info struct {
 	Dir     bool
 }
 
-// Stat looks at a path, through symbolic links.
-func Stat(path string) (Info, error) {
-	fi, err := os.Stat(path)
-	if err != nil {
-		return Info{}, err
-	}
-	return infoOf(fi), nil
-}
-
 // InfoOf looks at an open file.
 func InfoOf(f *os.File) (Info, error) {
 	fi, err := f.Stat()

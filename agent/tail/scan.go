@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 )
 
 // dirDepthMax bounds how deep `**` goes, beside the check for loops of links.
@@ -49,6 +50,7 @@ type Listing struct {
 type Scanner struct {
 	include, exclude []*Pattern
 	skip             func(path string, info Info) bool
+	found            atomic.Int64 // files of the last scan
 }
 
 // NewScanner parses patterns. skip, which may be nil, leaves out files by more
@@ -107,7 +109,9 @@ func realPath(path string) string {
 
 // Scan looks for all files.
 func (s *Scanner) Scan() Listing {
-	w := walk{s: s, seen: map[ID]bool{}, dirs: map[string]bool{}, paths: map[string]bool{}}
+	expect := int(s.found.Load())
+	w := walk{s: s, seen: make(map[ID]bool, expect), dirs: map[string]bool{}, paths: make(map[string]bool, expect)}
+	w.out.Files = make([]Found, 0, expect)
 	for _, p := range s.include {
 		for _, alt := range p.alts {
 			w.expand("/", alt[1:], 0, nil)
@@ -122,6 +126,7 @@ func (s *Scanner) Scan() Listing {
 		}
 		return 0
 	})
+	s.found.Store(int64(len(w.out.Files)))
 	return w.out
 }
 

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"os"
 	"runtime/debug"
+	"runtime/metrics"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // outsideHeapBytes is what a process takes that the runtime does not count: the program itself, as far as it is used.
@@ -16,6 +20,49 @@ func limitMemory(max int64) {
 	if limit := max - outsideHeapBytes; limit < debug.SetMemoryLimit(-1) {
 		debug.SetMemoryLimit(limit)
 	}
+}
+
+// collectPercent is how much garbage the heap may gain, in percent of what is in use, before it is collected: half of the runtime's default.
+// Lines on their way lie in memory that is used again, so that there is little garbage to collect.
+const collectPercent = 50
+
+// keepSmall has garbage collected early, and gives memory that a burst of work took back to the system when it is over, until ctx ends. A
+// GOGC that is set stays.
+func keepSmall(ctx context.Context) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(collectPercent)
+	}
+	tick := time.NewTicker(giveBackInterval)
+	defer tick.Stop()
+	var before uint64
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			cycles, spare := spareMemory()
+			if cycles == before && spare > spareBytesMax {
+				debug.FreeOSMemory()
+			}
+			before = cycles
+		}
+	}
+}
+
+const (
+	// giveBackInterval is how long nothing must have been collected for the process to count as quiet.
+	giveBackInterval = 5 * time.Second
+	// spareBytesMax is what a quiet process may keep of memory that it does not use.
+	spareBytesMax = 8 << 20
+)
+
+// spareMemory is what the heap holds beyond what was in use when it was last collected, and how often that was.
+func spareMemory() (cycles, bytes uint64) {
+	samples := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/live:bytes"}}
+	metrics.Read(samples)
+	free, objects, live := samples[1].Value.Uint64(), samples[2].Value.Uint64(), samples[3].Value.Uint64()
+	return samples[0].Value.Uint64(), free + max(objects, live) - live
 }
 
 // sizeValue is a flag of bytes: 256MiB, 64KiB, 1GiB, or a number.
