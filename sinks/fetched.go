@@ -140,13 +140,17 @@ type fetchedPartition struct {
 	id               int32
 	runs             []run
 	logStart, logEnd int64
+	fetchEnd         int64 // what a transaction that is open keeps back lies behind it
 }
 
 // copyFetched takes the topic's records out of the client's memory and gives that back.
 func copyFetched(fetches kgo.Fetches, topic string) (out []fetchedPartition, n int, bytes int64) {
 	fetches.EachPartition(func(f kgo.FetchTopicPartition) {
 		if f.Topic == topic && f.Err == nil {
-			got := fetchedPartition{f.Partition, newRuns(f.Records), f.LogStartOffset, f.HighWatermark}
+			got := fetchedPartition{f.Partition, newRuns(f.Records), f.LogStartOffset, f.HighWatermark, f.HighWatermark}
+			if f.LastStableOffset >= 0 {
+				got.fetchEnd = f.LastStableOffset
+			}
 			for i := range got.runs {
 				n += len(got.runs[i].records)
 				bytes += got.runs[i].bytes
@@ -168,6 +172,7 @@ const (
 	fetchBytesFirst = 256 << 10 // before it is known how much they expand
 	fetchBytesMin   = 64 << 10
 	fetchPart       = 4 // the part of the memory for records that what fetches hold may take
+	fetchPartitions = 4 // how many partitions share a fetch at least: what is on its way of one that is paused is lost
 )
 
 // fetchSizer learns from what was fetched how much to ask for. Safe for concurrent use.

@@ -1,17 +1,107 @@
 package sinks
 
-import "github.com/twmb/franz-go/pkg/kgo"
+import (
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
 
 // The records of all partitions together have one limit, Config.MemoryBytesMax. Past three quarters of it the partitions that hold more than their share
 // are not fetched until half of it is free again, so one partition whose writes fail cannot keep the others from going on. A claim that a predecessor left
 // can only be written whole, whatever room there is: past the limit one such partition is fetched alone, and what the others had of theirs is let go and
 // fetched again later.
 
-// fairShare is what each partition may hold when memory is short.
-func (s *session) fairShare() int64 { return s.w.cfg.MemoryBytesMax / int64(max(len(s.parts), 1)) }
+// fairShare is what each partition may hold when memory is short: those that wait for their turn need none.
+func (s *session) fairShare() int64 {
+	return s.w.cfg.MemoryBytesMax / int64(max(len(s.parts)-s.waiting, 1))
+}
+
+// Where more lies in the log than there is memory for, partitions are fetched in turn, a few at a time, so that each fills a batch of some size: a little of each
+// would make as many small batches as there are partitions, and a destination takes few large ones best. A turn ends when its batch is sealed, and then all others
+// come first. Partitions that are up to date are always fetched.
+
+// turnPart is the part of the memory for records that a turn fills.
+const turnPart = 4
+
+// lagBytesMin is how far, in bytes, a partition has to lag to be fetched in turn only.
+const lagBytesMin = sizeBytesMin
+
+// turnIdleMax is how long a partition keeps its turn though nothing comes: its leader may be gone.
+const turnIdleMax = time.Second
+
+// takeTurns decides whose turn it is.
+func (s *session) takeTurns(now time.Time) {
+	room := s.w.cfg.MemoryBytesMax
+	turn := room / turnPart
+	var wanted int64
+	for _, p := range s.order {
+		wanted += max(p.held(), min(turn, p.filling.bytes+p.lagBytes(s.recordBytes)))
+	}
+	s.turning = wanted > room && s.alone == nil
+	s.waiting = 0
+	if !s.turning {
+		for _, p := range s.order {
+			p.waits, p.inTurn = false, false
+		}
+		return
+	}
+	for _, p := range s.order {
+		if p.inTurn && p.filling.n == 0 && now.Sub(p.turnBegan) >= turnIdleMax {
+			s.endTurn(p)
+		}
+	}
+	slices.SortStableFunc(s.order, func(a, b *slot) int {
+		if a.inTurn != b.inTurn {
+			if a.inTurn {
+				return -1
+			}
+			return 1
+		}
+		return int(a.turnEnded - b.turnEnded)
+	})
+	for _, p := range s.order {
+		if p.hand != nil {
+			room -= p.hand.records.bytes
+		}
+	}
+	for _, p := range s.order {
+		lag := p.lagBytes(s.recordBytes)
+		if lag < lagBytesMin && !p.inTurn || p.replay != nil {
+			p.waits = false
+			room -= p.filling.bytes
+			continue
+		}
+		stuck := p.hand != nil && p.hand.attempts > 0
+		before := p.inTurn
+		p.inTurn = room > 0 && !stuck
+		p.waits = !p.inTurn
+		if p.inTurn && !before {
+			p.turnBegan = now
+		}
+		if p.waits {
+			s.waiting++
+		}
+		room -= max(p.filling.bytes, min(turn, p.filling.bytes+lag))
+	}
+}
+
+// lagBytes is about what the partition's log holds beyond what was fetched, as far as the last fetch knew.
+func (p *slot) lagBytes(record int64) int64 { return max(p.fetchEnd-p.next, 0) * record }
+
+// turnFull says that the partition has made good use of its turn: nothing more comes, or it holds enough.
+func (s *session) turnFull(p *slot) bool {
+	return s.turning && p.inTurn && (p.filling.bytes >= s.w.cfg.MemoryBytesMax/turnPart*3/4 || p.next >= p.fetchEnd)
+}
+
+// endTurn sends a partition whose batch was sealed to the end of the line.
+func (s *session) endTurn(p *slot) {
+	s.turnsEnded++
+	p.turnEnded, p.inTurn = s.turnsEnded, false
+}
 
 // balance decides who is fetched.
-func (s *session) balance(held int64) {
+func (s *session) balance(held int64, now time.Time) {
 	limit := s.w.cfg.MemoryBytesMax
 	if s.alone != nil && (s.parts[s.alone.base.Partition] != s.alone || s.alone.replay == nil || s.alone.stopped() != nil) {
 		s.alone = nil
@@ -19,6 +109,7 @@ func (s *session) balance(held int64) {
 	if held > limit && s.alone == nil {
 		s.alone = s.chooseReplay()
 	}
+	s.takeTurns(now)
 	share := s.fairShare()
 	for id, p := range s.parts {
 		switch {

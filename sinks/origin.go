@@ -47,6 +47,9 @@ func (s *session) asked(id int32, p *slot, offset int64, stored Stored, err erro
 			"earlier one of its name, and the group has no commit that does, so nothing is stored from offset %d on: %s",
 			p.base.Topic, id, stored.MaxUnknown, p.base.TopicID, offset, stored.Mend)
 	}
+	if err == nil && barred == nil {
+		p.verifyTo, p.verifySet = stored.Max, true // the first write need not ask again
+	}
 	before := p.barred
 	p.trouble = err
 	p.asked(barred, err, now)

@@ -139,6 +139,7 @@ type partition struct {
 	askedNo int   // failed questions in a row
 	barred  error // rows of unknown origin are in the way: nothing is sealed until they are not
 
+	waits     bool // it is not its turn to be fetched, though there is more in its log
 	turn      bool // it may seal: the limit on parts leaves room
 	turnless  bool // it would have sealed, had it been its turn
 	rewinding bool // what was fetched was let go: nothing is taken in until fetching begins again at sealed
@@ -337,8 +338,14 @@ func (p *partition) seal(now time.Time) {
 	p.setHand(n)
 }
 
+// waitAges is how many batch ages records wait at most for the others of their batch that are in the log and not fetched yet.
+const waitAges = 10
+
 // sealAt is when filling is closed though it is not full.
 func (p *partition) sealAt() time.Time {
+	if p.waits {
+		return p.fillingSince.Add(waitAges * p.limits.age)
+	}
 	at := p.fillingSince.Add(p.limits.age)
 	if idle := p.fillingLast.Add(p.limits.idle); p.limits.idle > 0 && idle.Before(at) {
 		return idle

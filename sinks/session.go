@@ -56,8 +56,13 @@ type session struct {
 
 	sizer *fetchSizer
 	pacer *pacer
-	order []*slot // scratch of inTurn
-	alone *slot   // a replay that is fetched past the memory limit, while all others wait
+	order []*slot // the partitions, in some order of the moment
+
+	recordBytes int64 // mean memory of the records that came last
+	turning     bool  // partitions are fetched in turn, see takeTurns
+	waiting     int   // how many wait for their turn
+	turnsEnded  int64
+	alone       *slot // a replay that is fetched past the memory limit, while all others wait
 
 	held    atomic.Int64  // memory of all records
 	room    chan struct{} // one token: held has gone down, or the poller has something to do
@@ -74,6 +79,10 @@ type slot struct {
 	*partition
 	paused    bool
 	crowded   bool // it holds more than its share of the memory: fetching waits
+	inTurn    bool
+	turnEnded int64 // counts the ends of turns
+	turnBegan time.Time
+	fetchEnd  int64 // up to here the log can be fetched, as far as the last fetch knew
 	state     State
 	since     time.Time // of state
 	trouble   error     // of the last write or question, nil when it went well
@@ -236,7 +245,7 @@ func (s *session) advance(now time.Time) {
 		}
 	}
 	s.setHeld(held)
-	s.balance(held)
+	s.balance(held, now)
 	s.startCommit()
 	s.w.letters.tick(now)
 	s.w.metrics.openClaims.Set(float64(open))
@@ -258,13 +267,16 @@ func (s *session) inTurn() []*slot {
 
 func (s *session) advancePart(id int32, p *slot, now time.Time, pressed bool) {
 	end, ending := s.ends[id]
-	p.eager = pressed && p.held() >= s.fairShare()/2 || p.failed != nil || ending && p.next >= end.end
+	p.eager = pressed && p.held() >= s.fairShare()/2 || p.failed != nil || ending && p.next >= end.end || s.turnFull(p)
 	for {
 		p.turn = s.pacer.ready(now)
 		hand := p.hand
 		a := p.step(now, s.writing < s.w.cfg.ParallelWritesMax)
-		if p.hand != nil && p.hand != hand && p.hand.records.data() > 0 {
-			s.pacer.seal(now)
+		if p.hand != nil && p.hand != hand {
+			s.endTurn(p)
+			if p.hand.records.data() > 0 {
+				s.pacer.seal(now)
+			}
 		}
 		if a.do == actNone {
 			break
@@ -297,7 +309,7 @@ func partitionName(id int32) string { return fmt.Sprintf("partition %d", id) }
 
 // pause makes the client stop or resume fetching the partition.
 func (s *session) pause(id int32, p *slot) {
-	full := p.full() || p.crowded
+	full := p.full() || p.crowded || p.waits
 	if full == p.paused {
 		return
 	}
@@ -353,8 +365,10 @@ func (s *session) poll(ctx context.Context) {
 		if n > 0 {
 			recordSize = max(bytes/int64(n), 1)
 			size := s.sizer.size(s.w.cfg.MemoryBytesMax/fetchPart, len(s.cl.DiscoveredBrokers()), s.w.cfg.FetchBytesMax)
-			s.cl.UpdateFetchMaxBytes(size, size)
-			s.call(func() { s.took(fetched, time.Now()) })
+			s.cl.UpdateFetchMaxBytes(size, max(size/fetchPartitions, fetchBytesMin))
+		}
+		if len(fetched) > 0 {
+			s.call(func() { s.recordBytes = recordSize; s.took(fetched, time.Now()) })
 		}
 		fetches.EachError(s.fetchError)
 		s.rewind()
@@ -407,7 +421,7 @@ func (s *session) took(fetched []fetchedPartition, now time.Time) {
 			p.take(x, now)
 		}
 		s.held.Add(p.held() - before) // at once: the poller asks for room before the loop comes round
-		p.logStart, p.logEnd = f.logStart, f.logEnd
+		p.logStart, p.logEnd, p.fetchEnd = f.logStart, f.logEnd, f.fetchEnd
 	}
 }
 

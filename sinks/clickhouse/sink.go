@@ -41,6 +41,8 @@ type Sink struct {
 	mu      sync.Mutex // guards what follows
 	table   *table     // nil until Check succeeded; never changed in place
 	servers servers
+
+	largest largest
 }
 
 // New makes the sink of spec.ClickHouse. The server is not asked before Check.
@@ -189,6 +191,11 @@ func (s *Sink) Stored(ctx context.Context, c sinks.Claim) (stored sinks.Stored, 
 	if err != nil {
 		return sinks.Stored{Max: -1, MaxUnknown: -1}, err
 	}
+	largest, err := s.largestOf(ctx, t, c)
+	stored = sinks.Stored{Max: largest.all, MaxUnknown: largest.unknown, Mend: t.mendUnknown(c)}
+	if err != nil || stored.Max < c.Lo {
+		return stored, explain(err)
+	}
 	err = s.with(ctx, c.Partition, func(conn transport) (err error) {
 		if err := stillRuns(ctx, conn, c); err != nil {
 			return err
@@ -196,7 +203,7 @@ func (s *Sink) Stored(ctx context.Context, c sinks.Claim) (stored sinks.Stored, 
 		if err := s.catchUp(ctx, conn, t); err != nil {
 			return err
 		}
-		stored, err = readStored(ctx, conn, t, c)
+		stored.Present, err = readPresent(ctx, conn, t, c)
 		return err
 	})
 	return stored, explain(err)
@@ -213,47 +220,34 @@ func (s *Sink) catchUp(ctx context.Context, conn transport, t *table) error {
 	return nil
 }
 
-func readStored(ctx context.Context, conn transport, t *table, c sinks.Claim) (sinks.Stored, error) {
-	stored := sinks.Stored{Max: -1, MaxUnknown: -1, Mend: t.mendUnknown(c)}
-	where := fmt.Sprintf(" FROM %s WHERE %s = %s AND %s = %d", t.name(),
-		quoteName(columnTopic), quoteString(c.Topic), quoteName(columnPartition), c.Partition)
-	unknown := "1"
+// rowsOf begins at FROM a query for the rows of a topic, and for those that may be of an earlier one of its name; unknown holds for the latter.
+func (t *table) rowsOf(topic string, id sinks.TopicID) (where, unknown string) {
+	where, unknown = " FROM "+t.name()+" WHERE "+quoteName(columnTopic)+" = "+quoteString(topic), "1"
 	if t.tellsTopics() {
 		unknown = topicIDText + " IN ('', " + quoteString(sinks.TopicID{}.String()) + ")"
-		where += " AND (" + unknown + " OR " + topicIDText + " = " + quoteString(c.TopicID.String()) + ")"
+		where += " AND (" + unknown + " OR " + topicIDText + " = " + quoteString(id.String()) + ")"
 	}
-	rows, err := conn.query(ctx, fmt.Sprintf("SELECT toString(if(count() = 0, -1, toInt64(max(%[1]s)))) AS a, toString(if(countIf(%[2]s) = 0, -1, toInt64(maxIf(%[1]s, %[2]s)))) AS b%[3]s",
-		quoteName(columnOffset), unknown, where), 2, readSettings)
+	return where, unknown
+}
+
+func readPresent(ctx context.Context, conn transport, t *table, c sinks.Claim) (present []sinks.Range, err error) {
+	where, _ := t.rowsOf(c.Topic, c.TopicID)
+	rows, err := conn.query(ctx, fmt.Sprintf("SELECT toString(o) FROM (SELECT DISTINCT toInt64(%[1]s) AS o%[2]s AND %[3]s = %[4]d AND %[1]s BETWEEN %[5]d AND %[6]d ORDER BY o)",
+		quoteName(columnOffset), where, quoteName(columnPartition), c.Partition, c.Lo, c.Hi), 1, readSettings)
 	if err != nil {
-		return stored, err
-	}
-	if len(rows) > 0 {
-		biggest, err := strconv.ParseInt(rows[0][0], 10, 64)
-		biggestUnknown, err2 := strconv.ParseInt(rows[0][1], 10, 64)
-		if err := errors.Join(err, err2); err != nil {
-			return stored, fmt.Errorf("read the largest offset: %w", err)
-		}
-		stored.Max, stored.MaxUnknown = biggest, biggestUnknown
-	}
-	if stored.Max < c.Lo {
-		return stored, nil
-	}
-	rows, err = conn.query(ctx, fmt.Sprintf("SELECT toString(o) FROM (SELECT DISTINCT toInt64(%s) AS o%s AND %s BETWEEN %d AND %d ORDER BY o)",
-		quoteName(columnOffset), where, quoteName(columnOffset), c.Lo, c.Hi), 1, readSettings)
-	if err != nil {
-		return stored, err
+		return nil, err
 	}
 	offsets := make([]int64, len(rows))
 	for i, row := range rows {
 		if offsets[i], err = strconv.ParseInt(row[0], 10, 64); err != nil {
-			return stored, fmt.Errorf("read an offset: %w", err)
+			return nil, fmt.Errorf("read an offset: %w", err)
 		}
 	}
 	slices.Sort(offsets)
 	for _, o := range offsets {
-		stored.Present = appendOffset(stored.Present, o)
+		present = appendOffset(present, o)
 	}
-	return stored, nil
+	return present, nil
 }
 
 // topicIDText is the column's content as sinks.TopicID has it, whether it is text or a UUID.
