@@ -138,6 +138,7 @@ func (r *sinkRig) afterCrash(name string) {
 	open := r.openClaims(admin, topic) // of the living worker too: those are closed in a moment
 	var closed []time.Duration
 	for deadline := killed.Add(session + 20*time.Second); len(open) > 0; <-time.After(20 * time.Millisecond) {
+		r.rowsOf(table) // starts the test's server again should it have died of its client's end
 		now := r.openClaims(admin, topic)
 		for p, lo := range open {
 			if at, ok := now[p]; !ok || at != lo {

@@ -105,6 +105,15 @@ func (c *Columns) Kind(i int) Kind { return c.kinds[i] }
 // Eval evaluates the i-th column. The value is valid until the event's next Reset.
 func (c *Columns) Eval(e *Event, i int, v *Value) error { return c.values[i].Eval(e, v) }
 
+// Field is Eval for a column that is a field where the event before had it, the common case; ok is false for every other.
+func (c *Columns) Field(e *Event, i int) (v Value, ok bool) {
+	r := c.values[i].ref
+	if r == nil || r.meta || r.header || r.hint >= len(e.fields) || e.fields[r.hint].name != r.name {
+		return Value{}, false
+	}
+	return e.fields[r.hint].value, true
+}
+
 // Hash identifies the mapping: the columns' names and expressions in order,
 // and the worker's stages. 16 hex digits.
 func (c *Columns) Hash() string { return c.hash }

@@ -51,6 +51,7 @@ type Event struct {
 // so that the next event of the same shape need not make them again.
 type field struct {
 	name  string
+	plain bool // the name is in JSON what it is: nothing in it is escaped
 	value Value
 }
 
@@ -117,6 +118,13 @@ func (e *Event) Delete(name string) {
 
 // push appends a field that is known not to be there.
 func (e *Event) push(name string, v Value) {
+	if n := len(e.fields); n < cap(e.fields) {
+		if f := &e.fields[:n+1][n]; f.name == name { // as in the event before
+			e.fields = e.fields[:n+1]
+			f.value = v
+			return
+		}
+	}
 	e.fields = append(e.fields, field{name: name, value: v})
 }
 

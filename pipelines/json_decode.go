@@ -121,6 +121,13 @@ func (d *decoder) end() error {
 }
 
 func (d *decoder) member() error {
+	if d.skipExpectedKey() {
+		v, err := d.value()
+		e, n := d.event, len(d.event.fields)
+		e.fields = e.fields[:n+1]
+		e.fields[n].value = v
+		return err
+	}
 	if d.peek() != '"' {
 		return d.fail("want a key in quotes")
 	}
@@ -139,6 +146,32 @@ func (d *decoder) member() error {
 	return d.add(key, v)
 }
 
+// skipExpectedKey goes behind the next key and its colon when the key is that of the event before, and no blanks are about: the common case. Such a name need be
+// neither read nor looked for.
+func (d *decoder) skipExpectedKey() bool {
+	e, n := d.event, len(d.event.fields)
+	if !d.same || n >= e.before {
+		return false
+	}
+	f := &e.fields[:n+1][n]
+	colon := d.pos + len(f.name) + 2
+	if !f.plain || colon >= len(d.src) || d.src[colon] != ':' || d.src[colon-1] != '"' || d.src[d.pos] != '"' || alias(d.src[d.pos+1:colon-1]) != f.name {
+		return false
+	}
+	d.pos = colon + 1
+	return true
+}
+
+// isPlain says that a name stands in JSON as it is.
+func isPlain(name string) bool {
+	for i := range len(name) {
+		if c := name[i]; c < ' ' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
 // add appends the field. While the names are those of the event before, which
 // were distinct, they need neither a copy nor a search for the same name: logs
 // have few shapes.
@@ -146,7 +179,8 @@ func (d *decoder) add(key []byte, v Value) error {
 	e, n := d.event, len(d.event.fields)
 	if d.same && n < e.before {
 		if name := e.fields[:n+1][n].name; name == alias(key) {
-			e.push(name, v)
+			e.fields = e.fields[:n+1]
+			e.fields[n].value = v
 			return nil
 		}
 	}
@@ -158,7 +192,8 @@ func (d *decoder) add(key []byte, v Value) error {
 	if n == jsonFieldsMax {
 		return d.fail(fmt.Sprintf("more than %d fields", jsonFieldsMax))
 	}
-	e.push(e.intern(key), v)
+	name := e.intern(key)
+	e.fields = append(e.fields, field{name: name, plain: isPlain(name), value: v})
 	return nil
 }
 

@@ -244,3 +244,32 @@ func FuzzJSON(f *testing.F) {
 		}
 	})
 }
+
+// TestNamesOfTheEventBefore: a key is taken for that of the event before only when it is that key.
+func TestNamesOfTheEventBefore(t *testing.T) {
+	var e Event
+	for _, c := range []struct{ in, out string }{
+		{`{"a":1,"b":2,"a\\n":3}`, `{"a":1,"b":2,"a\\n":3}`},
+		{`{"a":1,"b":2,"a\n":3}`, `{"a":1,"b":2,"a\n":3}`}, // in bytes the name of before
+		{`{"a" :4, "b": 5}`, `{"a":4,"b":5}`},
+		{`{"a":6}`, `{"a":6}`},
+		{`{"a":7,"b":8,"c":9}`, `{"a":7,"b":8,"c":9}`},
+		{`{"a":1,"a":2,"c":3}`, `{"a":2,"c":3}`},
+		{`{"ab":1,"b":2}`, `{"ab":1,"b":2}`},
+		{`{"ab\"":1}`, `{"ab\"":1}`},
+		{`{"ab":1}`, `{"ab":1}`},
+	} {
+		e.Reset([]byte(c.in))
+		if err := e.DecodeJSON(e.Raw); err != nil {
+			t.Errorf("%s: %v", c.in, err)
+		} else if got := string(e.AppendJSON(nil)); got != c.out {
+			t.Errorf("%s: %s, want %s", c.in, got, c.out)
+		}
+	}
+	for _, bad := range []string{`{"ab`, `{"ab"`, `{"ab":`, `{"ab":}`, `{"ab":1`, `{"ab\":1}`} {
+		e.Reset([]byte(bad))
+		if err := e.DecodeJSON(e.Raw); err == nil || e.Len() != 0 {
+			t.Errorf("%s: %v, %d fields", bad, err, e.Len())
+		}
+	}
+}

@@ -19,6 +19,7 @@ type reference struct {
 	key    string // in the environment
 	name   string // of the field or header
 	header bool   // headers.NAME
+	meta   bool   // it may be none of a field: see metaValue
 	hint   int    // where the field was last time
 }
 
@@ -26,7 +27,7 @@ func newReference(key string) reference {
 	if name, ok := strings.CutPrefix(key, headerPrefix); ok {
 		return reference{key: key, name: name, header: true}
 	}
-	return reference{key: key, name: key}
+	return reference{key: key, name: key, meta: key[0] == '_' || key == "headers"}
 }
 
 // boxed is the value for the environment.
@@ -47,10 +48,17 @@ func headerMap(e *Event) map[string]any {
 
 // value looks a name up: see the package's comment.
 func (r *reference) value(e *Event) Value {
+	if !r.meta && !r.header && r.hint < len(e.fields) && e.fields[r.hint].name == r.name {
+		return e.fields[r.hint].value
+	}
+	return r.lookUp(e)
+}
+
+func (r *reference) lookUp(e *Event) Value {
 	if r.header {
 		return headerValue(e, r.name)
 	}
-	if r.name[0] == '_' || r.name == "headers" {
+	if r.meta {
 		if v, ok := metaValue(e, r.name); ok {
 			return v
 		}

@@ -33,6 +33,9 @@ type tally struct {
 func (e *encoder) encode(b *batch, present []Range) tally {
 	t := tally{consumed: int64(b.records.data()), dropped: map[string]int64{}, rejected: map[string]int64{}}
 	e.block.Reset()
+	if x, ok := e.block.(expecter); ok {
+		x.Expect(b.records.data())
+	}
 	b.records.each(func(x *run, r *record) {
 		if len(present) > 0 && holds(present, r.offset) {
 			t.found++
@@ -43,6 +46,9 @@ func (e *encoder) encode(b *batch, present []Range) tally {
 	t.stored = int64(e.block.Rows())
 	return t
 }
+
+// expecter is a block that makes use of how many rows to expect after a Reset.
+type expecter interface{ Expect(rows int) }
 
 // origins are a record and where it is from.
 type origins struct {

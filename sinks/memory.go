@@ -19,33 +19,76 @@ func (s *session) fairShare() int64 {
 
 // Where more lies in the log than there is memory for, partitions are fetched in turn, a few at a time, so that each fills a batch of some size: a little of each
 // would make as many small batches as there are partitions, and a destination takes few large ones best. A turn ends when its batch is sealed, and then all others
-// come first. Partitions that are up to date are always fetched.
+// come first. Partitions that are up to date are always fetched. One whose write fails gets no turn, and what it has beyond its batch is let go; of what such batches
+// leave free a turn takes a part, so that however many there are, the others go on.
 
-// turnPart is the part of the memory for records that a turn fills.
-const turnPart = 4
-
-// lagBytesMin is how far, in bytes, a partition has to lag to be fetched in turn only.
-const lagBytesMin = sizeBytesMin
-
-// turnIdleMax is how long a partition keeps its turn though nothing comes: its leader may be gone.
-const turnIdleMax = time.Second
+const (
+	// turnPart is the part of the free memory for records that a turn fills, and turnPartLeast the least, of all of it.
+	turnPart      = 4
+	turnPartLeast = 64
+	// lagBytesMin is how far, in bytes, a partition has to lag to be fetched in turn only.
+	lagBytesMin = sizeBytesMin
+	// turnIdleMax is how long a partition keeps its turn though nothing comes: its leader may be gone.
+	turnIdleMax = time.Second
+)
 
 // takeTurns decides whose turn it is.
 func (s *session) takeTurns(now time.Time) {
-	room := s.w.cfg.MemoryBytesMax
-	turn := room / turnPart
-	var wanted int64
+	limit := s.w.cfg.MemoryBytesMax
+	var wanted, stuck, hands int64
 	for _, p := range s.order {
-		wanted += max(p.held(), min(turn, p.filling.bytes+p.lagBytes(s.recordBytes)))
+		wanted += max(p.held(), min(limit/turnPart, p.filling.bytes+p.lagBytes(s.recordBytes)))
+		switch {
+		case p.stuck():
+			stuck += p.hand.records.bytes
+		case p.hand != nil:
+			hands += p.hand.records.bytes
+		}
 	}
-	s.turning = wanted > room && s.alone == nil
-	s.waiting = 0
-	if !s.turning {
+	s.waiting, s.turn = 0, 0
+	s.limit.Store(max(limit, stuck+limit/turnPart))
+	if wanted <= limit || s.alone != nil {
 		for _, p := range s.order {
 			p.waits, p.inTurn = false, false
 		}
 		return
 	}
+	s.turn = max((limit-stuck)/turnPart, limit/turnPartLeast)
+	s.line(now)
+	room := max(limit-stuck-hands, 0)
+	if hands == 0 {
+		room = max(room, 1) // there is always somebody whose turn it is
+	}
+	for _, p := range s.order {
+		s.offerTurn(p, &room, now)
+	}
+}
+
+// offerTurn gives the partition a turn while there is room.
+func (s *session) offerTurn(p *slot, room *int64, now time.Time) {
+	lag := p.lagBytes(s.recordBytes)
+	switch {
+	case p.stuck():
+		p.inTurn, p.waits = false, true
+		p.letGo()
+	case p.replay != nil, lag < lagBytesMin && !p.inTurn:
+		p.waits = false
+		*room -= p.filling.bytes
+	default:
+		if !p.inTurn {
+			p.turnBegan = now
+		}
+		p.inTurn = *room > 0
+		p.waits = !p.inTurn
+		*room -= max(p.filling.bytes, min(s.turn, p.filling.bytes+lag))
+	}
+	if p.waits {
+		s.waiting++
+	}
+}
+
+// line puts the partitions in the order in which they are offered a turn: those that have one, then those whose last ended first.
+func (s *session) line(now time.Time) {
 	for _, p := range s.order {
 		if p.inTurn && p.filling.n == 0 && now.Sub(p.turnBegan) >= turnIdleMax {
 			s.endTurn(p)
@@ -60,38 +103,17 @@ func (s *session) takeTurns(now time.Time) {
 		}
 		return int(a.turnEnded - b.turnEnded)
 	})
-	for _, p := range s.order {
-		if p.hand != nil {
-			room -= p.hand.records.bytes
-		}
-	}
-	for _, p := range s.order {
-		lag := p.lagBytes(s.recordBytes)
-		if lag < lagBytesMin && !p.inTurn || p.replay != nil {
-			p.waits = false
-			room -= p.filling.bytes
-			continue
-		}
-		stuck := p.hand != nil && p.hand.attempts > 0
-		before := p.inTurn
-		p.inTurn = room > 0 && !stuck
-		p.waits = !p.inTurn
-		if p.inTurn && !before {
-			p.turnBegan = now
-		}
-		if p.waits {
-			s.waiting++
-		}
-		room -= max(p.filling.bytes, min(turn, p.filling.bytes+lag))
-	}
 }
+
+// stuck says that the partition's write has failed and is to be repeated.
+func (p *slot) stuck() bool { return p.hand != nil && p.hand.attempts > 0 }
 
 // lagBytes is about what the partition's log holds beyond what was fetched, as far as the last fetch knew.
 func (p *slot) lagBytes(record int64) int64 { return max(p.fetchEnd-p.next, 0) * record }
 
 // turnFull says that the partition has made good use of its turn: nothing more comes, or it holds enough.
 func (s *session) turnFull(p *slot) bool {
-	return s.turning && p.inTurn && (p.filling.bytes >= s.w.cfg.MemoryBytesMax/turnPart*3/4 || p.next >= p.fetchEnd)
+	return p.inTurn && (p.filling.bytes >= s.turn/4*3 || p.next >= p.fetchEnd)
 }
 
 // endTurn sends a partition whose batch was sealed to the end of the line.
@@ -118,6 +140,8 @@ func (s *session) balance(held int64, now time.Time) {
 			if p.crowded && p.replay != nil {
 				p.letGo()
 			}
+		case s.turn > 0:
+			p.crowded = p.filling.bytes >= s.turn && p.replay == nil
 		case held > limit/4*3:
 			p.crowded = p.crowded || p.held() > share && p.replay == nil
 		case held < limit/2:
@@ -162,7 +186,7 @@ func (s *session) askRewind() {
 
 // mayRewind says that a partition was let go and nothing keeps it from being fetched again.
 func (p *slot) mayRewind() bool {
-	return p.rewinding && !p.crowded && p.barred == nil && p.failed == nil && !p.draining && !p.fenced
+	return p.rewinding && !p.crowded && !p.waits && p.barred == nil && p.failed == nil && !p.draining && !p.fenced
 }
 
 func (s *session) wakePoller() {

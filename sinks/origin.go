@@ -42,7 +42,7 @@ func (s *session) asked(id int32, p *slot, offset int64, stored Stored, err erro
 		return
 	}
 	var barred error
-	if stored.MaxUnknown >= offset {
+	if err == nil && stored.MaxUnknown >= offset {
 		barred = fmt.Errorf("the destination holds rows of topic %s, partition %d, up to offset %d that do not say whether they are of this topic (ID %s) or of an "+
 			"earlier one of its name, and the group has no commit that does, so nothing is stored from offset %d on: %s",
 			p.base.Topic, id, stored.MaxUnknown, p.base.TopicID, offset, stored.Mend)

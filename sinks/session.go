@@ -59,12 +59,13 @@ type session struct {
 	order []*slot // the partitions, in some order of the moment
 
 	recordBytes int64 // mean memory of the records that came last
-	turning     bool  // partitions are fetched in turn, see takeTurns
+	turn        int64 // bytes of a turn; 0: partitions are not fetched in turn, see takeTurns
 	waiting     int   // how many wait for their turn
 	turnsEnded  int64
 	alone       *slot // a replay that is fetched past the memory limit, while all others wait
 
 	held    atomic.Int64  // memory of all records
+	limit   atomic.Int64  // of held: the memory for records, or more while writes that fail hold that
 	room    chan struct{} // one token: held has gone down, or the poller has something to do
 	needed  atomic.Bool   // a replay is fetched past the memory limit
 	rewinds atomic.Bool   // partitions wait for the poller to rewind them
@@ -97,7 +98,7 @@ type slot struct {
 }
 
 func newSession(w *Worker) *session {
-	return &session{
+	s := &session{
 		w:       w,
 		calls:   make(chan func()),
 		ended:   make(chan struct{}),
@@ -111,6 +112,8 @@ func newSession(w *Worker) *session {
 		pacer:   newPacer(w.partsPerSecond()),
 		sizer:   &fetchSizer{fetched: w.metrics.fetched},
 	}
+	s.limit.Store(w.cfg.MemoryBytesMax)
+	return s
 }
 
 // run joins the group and works until ctx is cancelled, all is done (Once), or the session cannot go on.
@@ -244,8 +247,8 @@ func (s *session) advance(now time.Time) {
 			stopped++
 		}
 	}
-	s.setHeld(held)
 	s.balance(held, now)
+	s.setHeld()
 	s.startCommit()
 	s.w.letters.tick(now)
 	s.w.metrics.openClaims.Set(float64(open))
@@ -322,10 +325,14 @@ func (s *session) pause(id int32, p *slot) {
 	}
 }
 
-func (s *session) setHeld(n int64) {
+func (s *session) setHeld() {
+	n := int64(0)
+	for _, p := range s.parts {
+		n += p.held()
+	}
 	s.held.Store(n)
 	s.w.metrics.heldBytes.Set(float64(n))
-	if n <= s.w.cfg.MemoryBytesMax {
+	if n <= s.limit.Load() {
 		s.wakePoller()
 	}
 }
@@ -355,7 +362,7 @@ func (s *session) poll(ctx context.Context) {
 		if !s.awaitRoom(ctx) {
 			return
 		}
-		room := (s.w.cfg.MemoryBytesMax - s.held.Load()) / recordSize
+		room := (s.limit.Load() - s.held.Load()) / recordSize
 		fetches := s.pollOnce(ctx, int(min(max(room, pollRecordsMin), pollRecordsMax)))
 		if fetches.IsClientClosed() || ctx.Err() != nil {
 			s.cl.AllowRebalance()
@@ -399,7 +406,7 @@ func troubled(fetches kgo.Fetches) bool {
 
 // awaitRoom waits until the records held are within their limit, or the poller is needed all the same.
 func (s *session) awaitRoom(ctx context.Context) bool {
-	for s.held.Load() > s.w.cfg.MemoryBytesMax && !s.needed.Load() && !s.rewinds.Load() {
+	for s.held.Load() > s.limit.Load() && !s.needed.Load() && !s.rewinds.Load() {
 		select {
 		case <-s.room:
 		case <-ctx.Done():

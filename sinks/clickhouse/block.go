@@ -18,7 +18,7 @@ type block struct {
 	insert  string
 	input   proto.Input
 	rows    int
-	topic   []byte // of the last row: mostly that of the next
+	expect  int // rows of the batch in progress; 0: not known
 	misfit  pipelines.Misfit
 	marks   []string // columns of the row in progress that hold something else than the record said
 
@@ -56,6 +56,7 @@ type field struct {
 	from int    // index in the mapping; below 0: one of the row's own, see below
 	key  string // not "": the column holds this field of each of the value's objects
 	column
+	leaf *leaf // the column, when it is one of scalars that the mapping fills: the common case has a shorter way
 
 	scalar   chType // without Nullable and LowCardinality
 	nullable bool
@@ -80,11 +81,14 @@ func newBlock(spec *pipelines.SinkSpec, t *table) (*block, error) {
 	b := &block{table: t, mapping: mapping, misfit: spec.ClickHouse.Misfit}
 	names := make([]string, 0, len(t.written))
 	for _, w := range t.written {
-		c, err := newColumn(w.typ)
+		c, err := t.newColumnFor(w)
 		if err != nil {
 			return nil, err
 		}
 		f := field{name: w.name, from: w.from, key: w.key, column: c}
+		if w.from >= 0 && w.key == "" {
+			f.leaf, _ = c.(*leaf)
+		}
 		if f.scalar, f.nullable, err = scalarOf(w.typ); err != nil {
 			return nil, err
 		}
@@ -106,8 +110,25 @@ func (b *block) Bytes() (n int64) {
 	return n
 }
 
+// Expect tells how many rows come after a Reset.
+func (b *block) Expect(rows int) { b.expect = rows }
+
+// sampleRows is after how many rows it is judged how large a block becomes.
+const sampleRows = 256
+
+// reserve makes room for the rows that are expected, by what those so far took: columns that grow step by step are copied each time, and end up too large.
+func (b *block) reserve() {
+	for i := range b.fields {
+		if l, ok := b.fields[i].column.(*leaf); ok {
+			if want := len(l.data) / b.rows * b.expect / 16 * 17; want > cap(l.data) {
+				l.data = append(make([]byte, 0, want), l.data...)
+			}
+		}
+	}
+}
+
 func (b *block) Reset() {
-	b.rows = 0
+	b.rows, b.expect = 0, 0
 	for i := range b.fields {
 		b.fields[i].reset()
 	}
@@ -125,45 +146,39 @@ func (b *block) Append(e *pipelines.Event) error {
 		}
 	}
 	for i := range b.fields {
-		b.fields[i].done()
-	}
-	b.rows++
-	return nil
-}
-
-// fillTopicID makes the topic's ID the value of all rows.
-func (b *block) fillTopicID(id sinks.TopicID) error {
-	for i := range b.fields {
-		f := &b.fields[i]
-		if f.from != fromTopicID {
-			continue
-		}
-		f.reset()
-		v := pipelines.StringOf(id.String())
-		for range b.rows {
-			if err := f.column.add(v); err != nil {
-				return err
-			}
+		if f := &b.fields[i]; f.leaf == nil {
 			f.done()
 		}
+	}
+	b.rows++
+	if b.rows == sampleRows && b.expect > sampleRows {
+		b.reserve()
 	}
 	return nil
 }
 
 func (b *block) add(f *field, e *pipelines.Event) error {
+	if f.leaf != nil {
+		f.leaf.done() // what was added before is of whole rows
+		if v, ok := b.mapping.Field(e, f.from); ok {
+			err := f.leaf.add(v)
+			if err != nil && b.misfit != (pipelines.Misfit{}) {
+				return b.mend(f, v, err, e)
+			}
+			return err
+		}
+	}
+	return b.addOther(f, e)
+}
+
+// addOther adds the value of a column that is no plain field of scalars.
+func (b *block) addOther(f *field, e *pipelines.Event) error {
 	var v pipelines.Value
 	switch f.from {
-	case fromTopic:
-		if string(b.topic) != e.Meta.Topic {
-			b.topic = []byte(e.Meta.Topic)
-		}
-		v = pipelines.String(b.topic)
-	case fromPartition:
-		v = pipelines.Int(int64(e.Meta.Partition))
+	case fromTopic, fromPartition, fromTopicID: // the same for all rows of a claim: see fill
+		return nil
 	case fromOffset:
 		v = pipelines.Int(e.Meta.Offset)
-	case fromTopicID: // the same for all rows of a claim: see fillTopicID
-		return nil
 	case fromTime:
 		v = pipelines.Time(e.Meta.Time)
 	case fromMarks:

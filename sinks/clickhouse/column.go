@@ -238,6 +238,13 @@ func (w wire) Infer(t proto.ColumnType) error {
 	return nil
 }
 
+// EncodeState is called before the column is written.
+func (w wire) EncodeState(b *proto.Buffer) {
+	if c, ok := w.column.(*constant); ok {
+		c.encodeState(b)
+	}
+}
+
 func (w wire) Rows() int                     { return w.rows() }
 func (w wire) EncodeColumn(b *proto.Buffer)  { w.write(b.PutRaw) }
 func (w wire) WriteColumn(out *proto.Writer) { w.write(out.ChainWrite) }

@@ -48,6 +48,49 @@ func accessTable(b *testing.B, spec *pipelines.SinkSpec) *table {
 
 const benchRows = 10_000
 
+// BenchmarkEncodeNginx is BenchmarkEncode for raw lines that the worker parses.
+func BenchmarkEncodeNginx(b *testing.B) {
+	pipes, err := pipelines.Parse("bench.yaml", []byte("pipeline: p\ntopic: {name: p}\nsink:\n  process: [{parse: nginx}]\n  clickhouse: {addr: ['127.0.0.1:1'], table: t, columns: {ts: time, host: '\"web-1\"', "+
+		"remote_addr: remote_addr, method: method, path: path, status: status, bytes: bytes, referer: referer, user_agent: user_agent, seconds: 0.5}}\n"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	spec := pipes[0].Sinks[0]
+	chain, err := spec.NewProcess()
+	if err != nil {
+		b.Fatal(err)
+	}
+	rows, err := newBlock(spec, accessTable(b, spec))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var lines [][]byte
+	for i := range benchRows {
+		lines = append(lines, fmt.Appendf(nil, `10.%d.%d.%d - - [30/Nov/2026:10:%02d:%02d +0000] "GET /products/%d?page=%d HTTP/1.1" %d %d "https://example.com/" "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"`,
+			i>>16&255, i>>8&255, i&255, i/60%60, i%60, i%5000, i%7, 200+i%5, i*37%100000))
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	before := cpuSeconds()
+	var e pipelines.Event
+	for i := range b.N {
+		if i%benchRows == 0 {
+			rows.Reset()
+		}
+		meta := pipelines.Meta{Topic: "p", Offset: int64(i), Time: time.Unix(1_700_000_000, 0)}
+		if err := pipes[0].ReadRecord(&e, meta, lines[i%benchRows]); err != nil {
+			b.Fatal(err)
+		}
+		if result := chain.Apply(&e); result.Outcome != pipelines.Keep {
+			b.Fatal(result.Err)
+		}
+		if err := rows.Append(&e); err != nil {
+			b.Fatal(err)
+		}
+	}
+	reportRows(b, b.N, before)
+}
+
 // BenchmarkEncode is what the worker does for each record: JSON value to event to columns of the wire.
 func BenchmarkEncode(b *testing.B) {
 	pipe := pipeline(b, "127.0.0.1:1", "t", "")

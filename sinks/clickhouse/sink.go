@@ -130,7 +130,7 @@ func (s *Sink) Write(ctx context.Context, b *sinks.Batch) error {
 	if rows.table != t {
 		return sinks.ErrSchemaChanged
 	}
-	if err := rows.fillTopicID(b.Claim.TopicID); err != nil {
+	if err := rows.fill(&b.Claim); err != nil {
 		return err
 	}
 	if err := s.remembered(ctx, t, b); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-io/sluice/pipelines"
@@ -23,6 +24,7 @@ type table struct {
 	views    int     // materialised views that hang on it
 
 	partitionKey string
+	version      string // of the server
 
 	misfit  pipelines.Misfit
 	mapping string // its hash
@@ -74,14 +76,14 @@ func (s *Sink) readTable(ctx context.Context) (*table, error) {
 func describe(ctx context.Context, conn transport, spec *pipelines.ClickHouse) (*table, error) {
 	t := &table{database: spec.Database, table: spec.Table, misfit: spec.Misfit}
 	where := fmt.Sprintf(" WHERE database = %s AND %s = %s", quoteString(t.database), "%s", quoteString(t.table))
-	rows, err := conn.query(ctx, "SELECT engine, engine_full, partition_key FROM system.tables"+fmt.Sprintf(where, "name"), 3, nil)
+	rows, err := conn.query(ctx, "SELECT engine, engine_full, partition_key, version() FROM system.tables"+fmt.Sprintf(where, "name"), 4, nil)
 	if err != nil {
 		return nil, fmt.Errorf("look for table %s: %w", t.name(), err)
 	}
 	if len(rows) == 0 {
 		return nil, t.missing(ctx, conn)
 	}
-	t.engine, t.partitionKey = rows[0][0], rows[0][2]
+	t.engine, t.partitionKey, t.version = rows[0][0], rows[0][2], rows[0][3]
 	if t.engine == engineDistributed {
 		if t.behind, err = readBehind(ctx, conn, rows[0][1]); err != nil {
 			return nil, err
@@ -172,6 +174,23 @@ func (t *table) fieldsOf(known []string) []string {
 		names = append(names, c.name)
 	}
 	return names
+}
+
+// newColumnFor makes the column that a block has for a written one.
+func (t *table) newColumnFor(w writtenColumn) (column, error) {
+	if isConstant(w.from) {
+		return newConstant(w.typ, t.knowsLowCardinality())
+	}
+	return newColumn(w.typ)
+}
+
+// lowCardinalitySince is the year of the first server that reads LowCardinality over every protocol.
+const lowCardinalitySince = 20
+
+func (t *table) knowsLowCardinality() bool {
+	year, _, _ := strings.Cut(t.version, ".")
+	n, err := strconv.Atoi(year)
+	return err == nil && n >= lowCardinalitySince
 }
 
 func (t *table) find(name string) (tableColumn, bool) {
