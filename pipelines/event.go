@@ -43,6 +43,7 @@ type Event struct {
 	fields []field
 	before int // how many fields, with distinct names, the event before had
 	parsed bool
+	as     []byte // the JSON object that the fields were read from, if they are that and nothing else
 	arena  []byte // unescaped strings and encoded nested values of this event
 	names  map[string]string
 }
@@ -73,6 +74,7 @@ func (e *Event) clear() {
 	}
 	e.fields = e.fields[:0]
 	e.parsed = false
+	e.as = nil
 }
 
 // Parsed says that a parse stage (or DecodeJSON) has filled the fields: the
@@ -100,6 +102,7 @@ func (e *Event) Get(name string) (Value, bool) {
 // Set sets a field, at its place when the event has it, else at the end.
 // v is not copied: bytes in it must stay unchanged until Reset.
 func (e *Event) Set(name string, v Value) {
+	e.as = nil
 	if i := e.find(name, 0); i >= 0 {
 		e.fields[i].value = v
 		return
@@ -113,6 +116,7 @@ func (e *Event) Delete(name string) {
 	if i < 0 {
 		return
 	}
+	e.as = nil
 	e.fields = append(e.fields[:i], e.fields[i+1:]...)
 }
 
@@ -172,5 +176,6 @@ func (e *Event) readTime(t timeField) {
 	}
 	if v, ok := parseTime(e.fields[i].value.text); ok {
 		e.fields[i].value = v
+		e.as = nil
 	}
 }

@@ -50,6 +50,9 @@ func (e *Event) DecodeJSON(raw []byte) error {
 		return err
 	}
 	e.parsed = true
+	if !d.altered {
+		e.as = raw
+	}
 	return nil
 }
 
@@ -59,7 +62,9 @@ type decoder struct {
 	pos   int
 	event *Event
 	blank bool // blanks were skipped
-	same  bool // so far the names are those of the event before, in order
+
+	altered bool // the fields are not in JSON what the source is
+	same    bool // so far the names are those of the event before, in order
 }
 
 func (d *decoder) fail(want string) error {
@@ -81,7 +86,9 @@ func (d *decoder) peek() byte {
 	}
 	start := d.pos
 	d.blanks()
-	d.blank = d.blank || d.pos > start
+	if d.pos > start {
+		d.blank, d.altered = true, true
+	}
 	if d.pos == len(d.src) {
 		return 0
 	}
@@ -114,6 +121,9 @@ func (d *decoder) object() error {
 }
 
 func (d *decoder) end() error {
+	if d.pos != len(d.src) {
+		d.altered = true
+	}
 	if d.blanks(); d.pos != len(d.src) {
 		return d.fail("want nothing after the object")
 	}
@@ -186,6 +196,7 @@ func (d *decoder) add(key []byte, v Value) error {
 	}
 	d.same = false
 	if i := e.find(alias(key), n); i >= 0 {
+		d.altered = true
 		e.fields[i].value = v
 		return nil
 	}
@@ -254,6 +265,7 @@ func (d *decoder) string() ([]byte, error) {
 	if !escaped {
 		return d.src[start:end:end], nil
 	}
+	d.altered = true
 	arena := d.event.arena
 	from := len(arena)
 	arena = appendUnescaped(arena, d.src[start:end])

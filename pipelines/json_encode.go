@@ -25,6 +25,15 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
+// Verbatim is what AppendJSON would append, without a copy, when that is what the event was decoded from: one object without blanks and needless escapes. It is nil
+// for every other event.
+func (e *Event) Verbatim() []byte {
+	if e.as == nil || !utf8.Valid(e.as) {
+		return nil
+	}
+	return e.as
+}
+
 // AppendJSON appends the value as JSON. A number that JSON has no word for
 // (NaN, an infinity) is null. A number with a fraction keeps one ("1.0"), so
 // that it does not come back as an integer.

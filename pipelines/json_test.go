@@ -223,6 +223,9 @@ func FuzzJSON(f *testing.F) {
 		if !json.Valid(out) || !utf8.Valid(out) || bytes.ContainsAny(out, "\n\r") {
 			t.Fatalf("not one line of JSON: %q", out)
 		}
+		if same := e.Verbatim(); same != nil && !bytes.Equal(same, out) {
+			t.Fatalf("verbatim %q, written %q", same, out)
+		}
 		back := new(Event)
 		back.Reset(out)
 		if err := back.DecodeJSON(out); err != nil {
@@ -270,6 +273,38 @@ func TestNamesOfTheEventBefore(t *testing.T) {
 		e.Reset([]byte(bad))
 		if err := e.DecodeJSON(e.Raw); err == nil || e.Len() != 0 {
 			t.Errorf("%s: %v, %d fields", bad, err, e.Len())
+		}
+	}
+}
+
+// TestVerbatim: an event is its own JSON exactly as long as AppendJSON would write that.
+func TestVerbatim(t *testing.T) {
+	var e Event
+	for _, c := range []struct {
+		in   string
+		same bool
+	}{
+		{`{"a":1,"b":"x","c":[1,{"d":null}],"e":1.50,"f":true}`, true},
+		{`{}`, true}, {`{"a":-0}`, true}, {`{"a":12345678901234567890123}`, true}, {`{"n":{"s":"\/"}}`, true}, {`{"a":"é"}`, true},
+		{`{"a": 1}`, false}, {`{"a":1} `, false}, {` {"a":1}`, false}, {`{"a":[1, 2]}`, false}, {`{"a":"\/"}`, false}, {`{"\u0061":1}`, false},
+		{`{"a":1,"b":2,"a":3}`, false}, {"{\"a\":\"\xff\"}", false}, {"{\"a\":[\"\xff\"]}", false},
+	} {
+		e.Reset([]byte(c.in))
+		if err := e.DecodeJSON(e.Raw); err != nil {
+			t.Fatal(c.in, err)
+		}
+		out := string(e.AppendJSON(nil))
+		if got := e.Verbatim(); (got != nil) != c.same || got != nil && string(got) != out {
+			t.Errorf("%s: %q, and AppendJSON writes %s", c.in, got, out)
+		}
+	}
+	for what, change := range map[string]func(){"set": func() { e.Set("a", Int(2)) }, "delete": func() { e.Delete("a") }, "add": func() { e.Set("z", Int(2)) }, "reset": func() { e.Reset(nil) }} {
+		e.Reset([]byte(`{"a":1}`))
+		if err := e.DecodeJSON(e.Raw); err != nil {
+			t.Fatal(err)
+		}
+		if change(); e.Verbatim() != nil {
+			t.Errorf("%s: %q", what, e.Verbatim())
 		}
 	}
 }

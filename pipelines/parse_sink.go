@@ -79,7 +79,7 @@ func (r *yamlReader) sink(e entry, what, name string) *SinkSpec {
 
 func (r *yamlReader) clickHouse(e entry, s *SinkSpec, what string) *ClickHouse {
 	c := &ClickHouse{Database: clickHouseDefaultName, Username: clickHouseDefaultName,
-		Protocol: ProtocolNative, Compression: CompressionLZ4, PartsPerSecond: partsPerSecondDefault}
+		Protocol: ProtocolNative, Compression: CompressionAuto, PartsPerSecond: partsPerSecondDefault}
 	found := r.object(e.value, what,
 		known{"addr", func(e entry) { c.Addr = r.addresses(e.value, what+".addr") }},
 		known{"database", func(e entry) { c.Database = r.text(e.value, what+".database") }},
@@ -92,7 +92,7 @@ func (r *yamlReader) clickHouse(e entry, s *SinkSpec, what string) *ClickHouse {
 			c.Protocol = Protocol(r.oneOf(e.value, what+".protocol", string(ProtocolNative), string(ProtocolHTTP)))
 		}},
 		known{"compression", func(e entry) {
-			c.Compression = Compression(r.oneOf(e.value, what+".compression", string(CompressionLZ4), string(CompressionZstd), string(CompressionNone)))
+			c.Compression = Compression(r.oneOf(e.value, what+".compression", string(CompressionAuto), string(CompressionLZ4), string(CompressionZstd), string(CompressionNone)))
 		}},
 		known{"parts_per_second", func(e entry) {
 			c.PartsPerSecond = float64(r.integer(e.value, what+".parts_per_second", 0, partsPerSecondMax))

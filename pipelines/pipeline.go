@@ -239,7 +239,7 @@ type ClickHouse struct {
 	TLS      *TLS // nil: plaintext
 
 	Protocol       Protocol    // default native
-	Compression    Compression // of what is sent: default lz4; zstd, none
+	Compression    Compression // of what is sent: default auto, which is none to a server of this machine and lz4 to others; lz4, zstd, none
 	PartsPerSecond float64     // a worker's batches make no more parts a second; default 50, 0: no limit
 	Quorum         int         // replicas that must have a batch of a replicated table before it counts as stored; 0: the server's default
 	Misfit         Misfit

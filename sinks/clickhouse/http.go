@@ -50,7 +50,7 @@ func newHTTPDialer(spec *pipelines.ClickHouse, password string) (dialer, error) 
 	}
 	client := &http.Client{Transport: tr}
 	return func(ctx context.Context, addr string) (transport, error) {
-		c := &httpConn{client: client, url: url.URL{Scheme: scheme, Host: addr, Path: "/"}, username: spec.Username, password: password, codec: spec.Compression}
+		c := &httpConn{client: client, url: url.URL{Scheme: scheme, Host: addr, Path: "/"}, username: spec.Username, password: password, codec: compressionTo(addr, spec.Compression)}
 		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 		defer cancel()
 		if _, err := c.query(ctx, "SELECT '1'", 1, nil); err != nil {

@@ -105,12 +105,12 @@ func (s *Sink) keepWhole(ctx context.Context, t *table, c sinks.Claim, err error
 	if !t.repeatsFill() || !errors.Is(err, sinks.ErrTooMuch) {
 		return err
 	}
-	var stored sinks.Stored
+	var present []sinks.Range
 	asked := s.with(ctx, c.Partition, func(conn transport) (err error) {
-		stored, err = readStored(ctx, conn, t, c)
+		present, err = readPresent(ctx, conn, t, c)
 		return err
 	})
-	if asked == nil && len(stored.Present) == 0 {
+	if asked == nil && len(present) == 0 {
 		return err
 	}
 	return fmt.Errorf("a materialised view of the table: %v", err)

@@ -30,7 +30,6 @@ func newNativeDialer(spec *pipelines.ClickHouse, password string) (dialer, error
 		User:             spec.Username,
 		Password:         password,
 		ClientName:       "sluice",
-		Compression:      nativeCompression[spec.Compression],
 		DialTimeout:      dialTimeout,
 		HandshakeTimeout: dialTimeout,
 		ReadTimeout:      ch.NoTimeout, // the context's deadline holds
@@ -43,7 +42,7 @@ func newNativeDialer(spec *pipelines.ClickHouse, password string) (dialer, error
 	}
 	return func(ctx context.Context, addr string) (transport, error) {
 		o := options
-		o.Address = addr
+		o.Address, o.Compression = addr, nativeCompression[compressionTo(addr, spec.Compression)]
 		client, err := ch.Dial(ctx, o)
 		if err == nil && client.ServerInfo().Revision < revisionInfo {
 			_ = client.Close()

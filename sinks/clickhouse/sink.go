@@ -191,15 +191,16 @@ func (s *Sink) Stored(ctx context.Context, c sinks.Claim) (stored sinks.Stored, 
 	if err != nil {
 		return sinks.Stored{Max: -1, MaxUnknown: -1}, err
 	}
+	err = s.with(ctx, c.Partition, func(conn transport) error { return stillRuns(ctx, conn, c) }) // before anything is read
+	if err != nil {
+		return sinks.Stored{Max: -1, MaxUnknown: -1}, explain(err)
+	}
 	largest, err := s.largestOf(ctx, t, c)
 	stored = sinks.Stored{Max: largest.all, MaxUnknown: largest.unknown, Mend: t.mendUnknown(c)}
 	if err != nil || stored.Max < c.Lo {
 		return stored, explain(err)
 	}
 	err = s.with(ctx, c.Partition, func(conn transport) (err error) {
-		if err := stillRuns(ctx, conn, c); err != nil {
-			return err
-		}
 		if err := s.catchUp(ctx, conn, t); err != nil {
 			return err
 		}

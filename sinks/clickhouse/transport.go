@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"strings"
 
 	"github.com/ClickHouse/ch-go"
@@ -37,6 +39,18 @@ func newDialer(spec *pipelines.ClickHouse) (dialer, error) {
 		return newHTTPDialer(spec, password)
 	}
 	return newNativeDialer(spec, password)
+}
+
+// compressionTo is what to compress with for a server. A server of this machine gets what is sent through memory: to compress it costs both sides more.
+func compressionTo(addr string, c pipelines.Compression) pipelines.Compression {
+	if c != pipelines.CompressionAuto {
+		return c
+	}
+	host, _, err := net.SplitHostPort(addr)
+	if ip, ipErr := netip.ParseAddr(host); err == nil && (host == "localhost" || ipErr == nil && ip.IsLoopback()) {
+		return pipelines.CompressionNone
+	}
+	return pipelines.CompressionLZ4
 }
 
 // serverError is an error that the server answered with.

@@ -65,6 +65,12 @@ func (b *jsonBlock) Append(e *pipelines.Event) error {
 	if b.places.noTime {
 		dst = append(dst, `,"`+columnNoTime+`":true`...)
 	}
+	if raw := b.verbatim(e); raw != nil {
+		b.lines = append(append(append(dst, ','), raw[1:]...), '\n')
+		b.ends = append(b.ends, len(b.lines))
+		b.places.put(group)
+		return nil
+	}
 	n := 0
 	err = eachField(b.columns, e, func(name string, v pipelines.Value) error {
 		dst = append(dst, b.name(n, name)...)
@@ -80,6 +86,20 @@ func (b *jsonBlock) Append(e *pipelines.Event) error {
 	b.ends = append(b.ends, len(b.lines))
 	b.places.put(group)
 	return nil
+}
+
+// verbatim is the event's JSON where its fields go into the line as they came, nil where they do not.
+func (b *jsonBlock) verbatim(e *pipelines.Event) []byte {
+	if !b.columns.Default() || e.Len() == 0 {
+		return nil
+	}
+	raw := e.Verbatim()
+	for i := range e.Len() {
+		if name, _ := e.Field(i); raw == nil || reserved(name) {
+			return nil
+		}
+	}
+	return raw
 }
 
 // appendHead appends the columns of every row.
