@@ -44,6 +44,7 @@ type session struct {
 	due        []commitEntry // wait for the commit under way
 	committing bool
 	writing    int
+	inWrites   int64               // memory of the records being written
 	ends       map[int32]endOffset // with Once, when known
 	settled    map[int32]int64     // with Once: commits of partitions that other members have
 	stopping   bool
@@ -274,7 +275,7 @@ func (s *session) advancePart(id int32, p *slot, now time.Time, pressed bool) {
 	for {
 		p.turn = s.pacer.ready(now)
 		hand := p.hand
-		a := p.step(now, s.writing < s.w.cfg.ParallelWritesMax)
+		a := p.step(now, s.mayWrite(p))
 		if p.hand != nil && p.hand != hand {
 			s.endTurn(p)
 			if p.hand.records.data() > 0 {

@@ -19,6 +19,7 @@ func (s *session) startWrite(p *slot) {
 	p.cancel = cancel
 	b := p.hand
 	s.writing++
+	s.inWrites += b.records.bytes
 	s.writes.Go(func() {
 		started := time.Now()
 		t, parts, err := s.w.store(ctx, p, b)
@@ -40,8 +41,20 @@ func (s *session) startWrite(p *slot) {
 	})
 }
 
+// writesPart is the part of the memory for records that may be written at the same time: each write has a block beside its records, and more where that is compressed.
+const writesPart = 2
+
+// mayWrite says that the partition's batch can be written now. One always can.
+func (s *session) mayWrite(p *slot) bool {
+	if s.writing == 0 || p.hand == nil {
+		return s.writing < s.w.cfg.ParallelWritesMax
+	}
+	return s.writing < s.w.cfg.ParallelWritesMax && s.inWrites+p.hand.records.bytes <= s.w.cfg.MemoryBytesMax/writesPart
+}
+
 func (s *session) wrote(p *slot, b *batch, err error, now time.Time) {
 	s.writing--
+	s.inWrites -= b.records.bytes
 	p.cancel = nil
 	p.trouble = err
 	p.written(err, now)
