@@ -160,6 +160,13 @@ func (p *encoders) put(e *encoder) {
 	}
 }
 
+// outdated says that e was made for an older schema.
+func (p *encoders) outdated(e *encoder) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return e.generation != p.generation
+}
+
 // renew throws away what was made for an older schema.
 func (p *encoders) renew() {
 	p.mu.Lock()

@@ -132,6 +132,7 @@ type Worker struct {
 	destination atomic.Pointer[Destination]
 	session     atomic.Pointer[session] // the one at work, or the last
 	encoders    encoders
+	replacing   sync.Mutex // held while destination and encoders are replaced together
 
 	mu      sync.Mutex // guards what follows
 	account Account
@@ -245,6 +246,8 @@ func (w *Worker) check(ctx context.Context) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	w.replacing.Lock()
+	defer w.replacing.Unlock()
 	if before := w.destination.Swap(&d); before != nil && *before == d {
 		return false, nil
 	}

@@ -96,11 +96,10 @@ func (w *Worker) encodeAndWrite(ctx context.Context, p *slot, b *batch, present 
 	}()
 	t = e.encode(b, present)
 	if t.misfits() && w.destination.Load().Alterable {
-		changed, err := w.check(ctx)
-		if err != nil {
+		if _, err := w.check(ctx); err != nil {
 			return tally{}, 0, err
 		}
-		if changed {
+		if w.encoders.outdated(e) { // by this check or by that of another
 			w.encoders.put(e)
 			if e, err = w.encoders.get(); err != nil {
 				return tally{}, 0, err
