@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"regexp"
@@ -114,6 +115,20 @@ func (m movements) ofFiles(t *testing.T) {
 	r.eventually("it is followed", func() bool { return r.account().FilesFollowed == 2 })
 	r.remove("d.log")
 	m.until(r, "deleted_bytes")
+	r.halt()
+
+	r = newRig(t, linesPipeline("rate_limit: {bytes: 100KiB}, deleted_bytes_max: 2MiB"))
+	line := strings.Repeat("x", 99) + "\n"
+	for i := range 3 {
+		r.write(fmt.Sprintf("%d.log", i), strings.Repeat(line, 10_000))
+	}
+	r.start()
+	r.eventually("all are followed", func() bool { return r.account().FilesFollowed == 3 })
+	for i := range 3 {
+		r.remove(fmt.Sprintf("%d.log", i))
+	}
+	m.until(r, "abandoned_bytes_total")
+	r.eventually("two are held on", func() bool { a := r.account(); return a.FilesOpen == 2 && a.DeletedBytes == 2_000_000 })
 }
 
 // written writes to no journal, and says that it did.

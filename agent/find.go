@@ -55,15 +55,7 @@ func (r *files) scan(now time.Time) {
 
 // measure publishes what only the loop knows.
 func (r *files) measure() {
-	var deleted int64
-	for _, s := range r.sources {
-		if !s.detached {
-			continue
-		}
-		if info, err := tail.InfoOf(s.file.Handle()); err == nil && info.Links == 0 {
-			deleted += info.Size
-		}
-	}
+	deleted := r.boundDeleted()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.account.DeletedBytes = deleted
@@ -526,7 +518,7 @@ func (r *files) sayOpen(path string, err error) {
 // descriptor.
 func (r *files) detach(s *source, now time.Time) {
 	if r.leftOut(s) {
-		r.drop(s)
+		r.letAlone(s)
 		return
 	}
 	r.unname(s)
@@ -535,7 +527,7 @@ func (r *files) detach(s *source, now time.Time) {
 		return
 	}
 	s.detached = true
-	s.fresh = now
+	s.fresh, s.gone = now, now
 	r.rotated(s)
 	r.enqueue(s)
 	r.timed.set(s, now.Add(r.detachedPause()))

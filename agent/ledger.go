@@ -47,6 +47,8 @@ type Account struct {
 	JournalBytes, JournalBatches int64
 	// LostBytes estimates what truncations destroyed before it was read.
 	LostBytes int64
+	// AbandonedBytes are those of removed files that were let go unread because such files kept too much on disk.
+	AbandonedBytes int64
 	// CutLines were over the line limit; they count as lines wherever they
 	// went, their rest as bytes dropped.
 	CutLines int64

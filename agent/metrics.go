@@ -15,7 +15,7 @@ type collector struct {
 
 	linesRead, bytesRead, linesAcked, bytesAcked, dropped, droppedBytes,
 	inFlight, lag, open, rotations, truncations, copies, lost, deleted, oldest, checkpoint, errors,
-	recovered, unknown, journalBytes, journalBatches, cut, split, malformed, unlabelled, damaged, linesSent, bytesSent, followed, memory, memoryMax *prometheus.Desc
+	recovered, unknown, journalBytes, journalBatches, cut, split, malformed, unlabelled, abandoned, damaged, linesSent, bytesSent, followed, memory, memoryMax *prometheus.Desc
 	files fileMetrics
 }
 
@@ -53,6 +53,7 @@ func newCollector(a *Agent) *collector {
 		damaged:        desc("damaged_files_total", "Compressed files that could not be read to their end.", p, in),
 		malformed:      desc("malformed_lines_total", "Lines of containers' files that are not of their form; they are sent as they are.", p, in),
 		unlabelled:     desc("unlabelled_lines_total", "Lines of pods that the API server did not tell of in time; they are sent without what it tells.", p, in),
+		abandoned:      desc("abandoned_bytes_total", "Bytes of removed files that were let go unread because of deleted_bytes_max.", p, in),
 		linesSent:      desc("lines_sent_total", "Lines that went into the journal, and from there to the brokers.", p, in),
 		bytesSent:      desc("bytes_sent_total", "Bytes, as in the files, of lines that went into the journal.", p, in),
 		followed:       desc("files_followed", "Files that are followed.", p, in),
@@ -105,6 +106,7 @@ func (c *collector) collect(ch chan<- prometheus.Metric, r *member, now time.Tim
 	counter(c.split, a.SplitRecords)
 	counter(c.damaged, a.DamagedFiles)
 	counter(c.malformed, a.MalformedLines)
+	counter(c.abandoned, a.AbandonedBytes)
 	counter(c.unlabelled, a.UnlabelledLines)
 	counter(c.recovered, a.Recovered.Lines)
 	counter(c.unknown, a.Unknown.Lines)

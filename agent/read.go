@@ -167,7 +167,7 @@ func (r *files) onTime(s *source, now time.Time) {
 // has been quiet for the grace period.
 func (r *files) onDetached(s *source, now time.Time) {
 	if r.leftOut(s) {
-		r.drop(s)
+		r.letAlone(s)
 		return
 	}
 	if s.queued || !r.work.begun || now.Sub(s.fresh) < r.cfg.RotateGrace {

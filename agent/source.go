@@ -25,6 +25,7 @@ type source struct {
 	queued   bool
 	once     bool      // read to its end since the start
 	detached bool      // no name leads to it any more
+	gone     time.Time // since when
 	fresh    time.Time // when it last had bytes, or was detached
 	looked   time.Time // when it was last read, whether it had bytes or not
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluice-io/sluice/agent/producer"
 	"github.com/sluice-io/sluice/internal/record"
@@ -178,5 +179,24 @@ func TestBatches(t *testing.T) {
 		if acc := r.once(); acc.Acked.Lines != 2000 || batches < tc.least {
 			t.Errorf("%s: %d lines in %d batches", tc.topic, acc.Acked.Lines, batches)
 		}
+	}
+}
+
+// A batch is closed by its age: what comes within it travels together.
+func TestBatchAge(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "pipeline: test\ncollect:\n  file: {include: [\"DIR/*.log\"], headers: false}\ntopic: {name: lines, batch: {age: 400ms}}\n")
+	var batches []int
+	r.store.batch = func(b *producer.Batch) { batches = append(batches, int(b.Data.Count())) }
+	r.start()
+	r.eventually("the topic is there", func() bool { return r.agent.Ready() == nil })
+	r.write("a.log", "one\n")
+	r.eventually("it is read", func() bool { return r.account().Read.Lines == 1 })
+	r.steady("it waits for its age", 150*time.Millisecond, func() bool { return r.store.count() == 0 })
+	r.write("a.log", "two\n")
+	r.wants("one", "two")
+	r.halt()
+	if len(batches) != 1 || batches[0] != 2 {
+		t.Errorf("batches of %v lines", batches)
 	}
 }

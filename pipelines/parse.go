@@ -298,9 +298,16 @@ const (
 	openFilesHigh    = 1 << 20
 )
 
+// Limits of what removed files keep on disk.
+const (
+	deletedBytesDefault = 10 << 30
+	deletedBytesLow     = 1 << 10
+	deletedBytesHigh    = 1 << 50
+)
+
 func (r *yamlReader) fileInput(e entry) *FileInput {
 	const what = "collect.file"
-	f := &FileInput{InputOptions: defaultOptions(), LineOptions: defaultLineOptions(), StartAt: StartAtBeginning, Symlinks: SymlinksFollow}
+	f := &FileInput{InputOptions: defaultOptions(), LineOptions: defaultLineOptions(), StartAt: StartAtBeginning, Symlinks: SymlinksFollow, DeletedBytesMax: deletedBytesDefault}
 	interval := func(key string, d *time.Duration) known {
 		return known{key, func(e entry) { *d = r.duration(e.value, what+"."+key, intervalLow, intervalHigh) }}
 	}
@@ -318,6 +325,9 @@ func (r *yamlReader) fileInput(e entry) *FileInput {
 		}},
 		known{"roots", func(e entry) { f.Roots = r.texts(e.value, what+".roots") }},
 		known{"open_files_max", func(e entry) { f.OpenFilesMax = int(r.integer(e.value, what+".open_files_max", 1, openFilesHigh)) }},
+		known{"deleted_bytes_max", func(e entry) {
+			f.DeletedBytesMax = r.size(e.value, what+".deleted_bytes_max", deletedBytesLow, deletedBytesHigh)
+		}},
 		interval("scan_interval", &f.ScanInterval),
 		interval("rotate_grace", &f.RotateGrace),
 		interval("partial_after", &f.PartialAfter),

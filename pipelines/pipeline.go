@@ -113,7 +113,9 @@ type FileInput struct {
 	Symlinks     Symlinks      // default follow
 	Roots        []string      // for symlinks: within_roots; empty: the directories that the patterns begin with
 	OpenFilesMax int           // descriptors held; 0: the agent's default
-	Identity     bool          // default false: headers file_id and file_offset too
+	// DeletedBytesMax bounds what removed files keep on disk while they are still read; default 10 GiB. Beyond it those removed longest ago are let go.
+	DeletedBytesMax int64
+	Identity        bool // default false: headers file_id and file_offset too
 
 	ScanInterval time.Duration // how often the directories are listed; 0: the agent's default
 	RotateGrace  time.Duration // how long a rotated file must be quiet before it is closed; 0: the agent's default
