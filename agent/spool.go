@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -122,9 +124,17 @@ func (a *Agent) destination(r *runner, s savedPipeline) error {
 		return err
 	}
 	r.dest, err = producer.NewKafka(r.log, log, bundles, floors, producer.KafkaConfig{
-		ClientID: "sluice-agent", Client: opts, RecordBytesMax: r.pipe.Collect.Options().LineBytesMax + recordOverheadBytes, SenderConfig: r.senderConfig(),
+		ClientID: "sluice-agent", Client: opts, Dial: dialOf(r.pipe.Brokers), RecordBytesMax: r.pipe.Collect.Options().LineBytesMax + recordOverheadBytes, SenderConfig: r.senderConfig(),
 	})
 	return err
+}
+
+// dialOf makes connections that are not encrypted; nil for those that the client is to encrypt.
+func dialOf(b *pipelines.Brokers) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	if b != nil && b.TLS != nil {
+		return nil
+	}
+	return (&net.Dialer{Timeout: producer.DialTimeout}).DialContext
 }
 
 // openJournal opens the journal and takes over what it holds.

@@ -7,8 +7,10 @@
 package producer
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -24,8 +26,8 @@ const (
 	// batchBytesMaxCeiling bounds a batch however much a topic allows, unless
 	// records may be larger.
 	batchBytesMaxCeiling = 1<<20 + 12
-	// dialTimeout bounds the wait for one connection.
-	dialTimeout = 5 * time.Second
+	// DialTimeout bounds the wait for one connection.
+	DialTimeout = 5 * time.Second
 	// requestBackoffMax bounds the pause between two attempts of the client at the same request.
 	requestBackoffMax = 2 * time.Second
 )
@@ -39,6 +41,9 @@ type KafkaConfig struct {
 	// Client are the options that say where the brokers are and how they are
 	// talked to: seeds, TLS, SASL. Seeds are required.
 	Client []kgo.Opt
+	// Dial makes connections, without TLS; batches are written to them from where they are. nil means that Client says how connections are
+	// made, and requests are copied.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	SenderConfig
 }
 
@@ -58,13 +63,18 @@ type Kafka struct {
 // unsettled, in order and in bundles, and floors what it knows of where they may lie.
 func NewKafka(log *slog.Logger, journal Log, recovered []*Bundle, floors []Floor, cfg KafkaConfig) (*Kafka, error) {
 	opts := []kgo.Opt{
-		kgo.ClientID(cfg.ClientID), kgo.DialTimeout(dialTimeout), kgo.RetryBackoffFn(backoff), kgo.DisableClientMetrics(),
+		kgo.ClientID(cfg.ClientID), kgo.DialTimeout(DialTimeout), kgo.RetryBackoffFn(backoff), kgo.DisableClientMetrics(),
+	}
+	var p *pieces
+	if cfg.Dial != nil {
+		p = newPieces(cfg.Dial)
+		opts = append(opts, kgo.Dialer(p.dial))
 	}
 	client, err := kgo.NewClient(append(opts, cfg.Client...)...)
 	if err != nil {
 		return nil, fmt.Errorf("make Kafka client: %w", err)
 	}
-	k := &Kafka{recordBytesMax: cfg.RecordBytesMax, client: client, admin: kadm.NewClient(client), wire: newClientTransport(client), wakeup: make(chan struct{}, 1)}
+	k := &Kafka{recordBytesMax: cfg.RecordBytesMax, client: client, admin: kadm.NewClient(client), wire: newClientTransport(client, p), wakeup: make(chan struct{}, 1)}
 	k.Sender = NewSender(log, journal, k.wire, recovered, floors, cfg.SenderConfig, k.poke)
 	k.turned.Go(k.run)
 	return k, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -203,7 +204,7 @@ type sender struct {
 func newSender(t *testing.T, addr, topic string, log *memoryLog) *sender {
 	t.Helper()
 	s := &sender{t: t, log: log, topic: topic, changed: make(chan struct{}, 1)}
-	s.cfg = producer.KafkaConfig{Client: []kgo.Opt{kgo.SeedBrokers(addr)}, SenderConfig: producer.SenderConfig{Owner: producer.Owner{
+	s.cfg = producer.KafkaConfig{Dial: (&net.Dialer{}).DialContext, Client: []kgo.Opt{kgo.SeedBrokers(addr)}, SenderConfig: producer.SenderConfig{Owner: producer.Owner{
 		OnSettled: func(b *producer.Batch) { s.note(func() { s.acked += int64(b.Records) }) },
 		OnRefused: func(_ *producer.Batch, rs []producer.Refused) []*producer.Batch {
 			s.note(func() {

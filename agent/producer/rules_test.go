@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/sluice-io/sluice/agent/producer"
 	"github.com/sluice-io/sluice/internal/testenv"
@@ -53,10 +52,12 @@ func (w *wire) most() int {
 	return w.askedMax
 }
 
-// wired is a connection of a wire. The client writes a request in one call and has a connection of its own for produces.
+// wired is a connection of a wire. The client writes a request in one call, but for its batches, and has a connection of its own for
+// produces.
 type wired struct {
 	net.Conn
 	w        *wire
+	left     int // of the request that is written
 	produces atomic.Bool
 	mine     atomic.Int32
 	size     []byte // of the response that begins
@@ -64,7 +65,12 @@ type wired struct {
 }
 
 func (c *wired) Write(p []byte) (int, error) {
-	if len(p) >= 6 && binary.BigEndian.Uint16(p[4:]) == 0 {
+	begins := c.left == 0
+	if begins {
+		c.left = 4 + int(binary.BigEndian.Uint32(p))
+	}
+	c.left -= len(p)
+	if begins && binary.BigEndian.Uint16(p[4:]) == 0 {
 		if c.w.refuse != nil && c.w.refuse() {
 			c.Conn.Close()
 			return 0, io.ErrClosedPipe
@@ -119,12 +125,10 @@ func (c *wired) Close() error {
 	return c.Conn.Close()
 }
 
-func (w *wire) opt() kgo.Opt { return kgo.Dialer(w.dial) }
-
 // through makes a sender whose connections are a wire's.
 func through(t *testing.T, addr, topic string, log *memoryLog, w *wire) *sender {
 	s := newSender(t, addr, topic, log)
-	s.cfg.Client = append(s.cfg.Client, w.opt())
+	s.cfg.Dial = w.dial
 	return s
 }
 

@@ -3,6 +3,7 @@ package producer
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -29,10 +30,11 @@ type clientTransport struct {
 	cancel context.CancelFunc
 	calls  sync.WaitGroup
 	before map[int32]chan struct{} // by broker: closed when the last request is written
+	pieces *pieces                 // of the client's connections; nil when these are encrypted
 }
 
-func newClientTransport(client *kgo.Client) *clientTransport {
-	t := &clientTransport{client: client, before: map[int32]chan struct{}{}}
+func newClientTransport(client *kgo.Client, p *pieces) *clientTransport {
+	t := &clientTransport{client: client, before: map[int32]chan struct{}{}, pieces: p}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t
 }
@@ -57,7 +59,7 @@ func (t *clientTransport) Ask(broker int32, req kmsg.Request) (kmsg.Response, er
 
 // Produce implements Transport.
 func (t *clientTransport) Produce(broker int32, req *kmsg.ProduceRequest, then func(kmsg.Response, error)) {
-	r := &orderedProduce{ProduceRequest: req, written: make(chan struct{})}
+	r := &orderedProduce{ProduceRequest: req, written: make(chan struct{}), pieces: t.pieces}
 	before := t.before[broker]
 	t.before[broker] = r.written
 	t.calls.Go(func() {
@@ -66,6 +68,7 @@ func (t *clientTransport) Produce(broker int32, req *kmsg.ProduceRequest, then f
 		}
 		resp, err := t.client.Broker(int(broker)).Request(t.ctx, r)
 		r.passed()
+		r.forget()
 		then(resp, err)
 	})
 }
@@ -75,13 +78,30 @@ type orderedProduce struct {
 	*kmsg.ProduceRequest
 	written chan struct{}
 	once    sync.Once
+
+	pieces *pieces
+	first  atomic.Pointer[byte] // of the buffer that it was appended to without its batches
 }
 
 // AppendTo implements kmsg.Request. The client calls it when it is this request's turn on the connection.
 func (r *orderedProduce) AppendTo(dst []byte) []byte {
-	dst = r.ProduceRequest.AppendTo(dst)
+	if r.pieces == nil {
+		dst = r.ProduceRequest.AppendTo(dst)
+	} else {
+		var places []piecePlace
+		dst, places = appendPieced(dst, r.ProduceRequest)
+		r.first.Store(&dst[0])
+		r.pieces.note(&dst[0], r, places)
+	}
 	r.passed()
 	return dst
+}
+
+// forget lets go of batches that were not written.
+func (r *orderedProduce) forget() {
+	if first := r.first.Load(); first != nil {
+		r.pieces.forget(first, r)
+	}
 }
 
 func (r *orderedProduce) passed() { r.once.Do(func() { close(r.written) }) }
