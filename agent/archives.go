@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -48,6 +47,8 @@ type packedOriginal struct {
 	orphan *orphan
 	track  *track // of the checkpoint, and followed no more
 	flying bool   // its lines are on their way
+	// marks are places before that one that it was read to: a copy may be shorter than what was read.
+	marks []tail.Position
 }
 
 // claimArchive puts a compressed file at the position of the content it is a
@@ -95,10 +96,21 @@ func (r *files) claimSurveyed(file *tail.File, f tail.Found, v *survey, original
 			best = i
 		}
 	}
-	if best < 0 {
-		return false, false, nil
+	if best >= 0 {
+		return r.claimAt(file, f, originals[best], originals[best].place, false)
 	}
-	return r.claimAt(file, f, originals[best], originals[best].place, false)
+	for _, o := range originals {
+		if o.source == nil && end.Offset < o.place.Offset && slices.Contains(o.marks, end) {
+			return r.claimAt(file, f, o, end, false)
+		}
+	}
+	var followed []*source
+	for _, o := range originals {
+		if o.source != nil {
+			followed = append(followed, o.source)
+		}
+	}
+	return false, r.emptied(followed), nil
 }
 
 // claimAt goes to a position of an original, when what it has up to there was
@@ -117,15 +129,11 @@ func (r *files) claimAt(file *tail.File, f tail.Found, o packedOriginal, p tail.
 
 // heldBy says that a followed file has the content before a position.
 func heldBy(s *source, p tail.Position) bool {
-	f := s.file.Handle()
+	f, done := handleOf(s)
 	if f == nil {
-		parked, err := os.Open(s.path)
-		if err != nil {
-			return false
-		}
-		defer parked.Close() // only read from
-		f = parked
+		return false
 	}
+	defer done()
 	ok, err := p.Matches(f)
 	return ok && err == nil
 }
@@ -159,13 +167,13 @@ func (r *files) packedOriginals(f tail.Found, born int64, now time.Time) (out []
 	defer r.mu.Unlock()
 	for i := range r.orphans {
 		o := r.orphans[i]
-		if now.Sub(o.since) <= orphanAge && !bornAfter(o.born, born) && packedFrom(f.Path, o.names[0], o.names[1]) {
-			out = append(out, packedOriginal{place: o.place, names: o.names, orphan: &o, flying: o.flying()})
+		if !o.expired(now) && !bornAfter(o.born, born) && packedFrom(f.Path, o.names[0], o.names[1]) {
+			out = append(out, packedOriginal{place: o.place, names: o.names, orphan: &o, flying: o.flying(), marks: o.marks})
 		}
 	}
 	for id, t := range r.tracks {
-		if !t.followed && id != f.ID && !bornAfter(t.born, born) && t.packed == 0 && t.acked.Offset > 0 && packedFrom(f.Path, t.path, t.path) {
-			out = append(out, packedOriginal{place: t.readTo(), names: [2]string{t.path, t.path}, track: t, flying: len(t.pending) > 0})
+		if !t.followed && id != f.ID && !bornAfter(t.born, born) && t.packed == 0 && t.readTo().Offset > 0 && packedFrom(f.Path, t.path, t.path) {
+			out = append(out, packedOriginal{place: t.readTo(), names: [2]string{t.path, t.path}, track: t, flying: len(t.pending) > 0, marks: slices.Clone(t.marks)})
 		}
 	}
 	return out

@@ -84,8 +84,34 @@ type savedFile struct {
 	Head       uint64 `json:"head,omitempty"`
 	TailLen    int    `json:"tail_len,omitempty"`
 	Tail       uint64 `json:"tail,omitempty"`
+	Home       uint64 `json:"home,omitempty"`   // inode of the directory that it was first found in
 	Packed     int64  `json:"packed,omitempty"` // size of a compressed file that was read to its end
-	Seen       int64  `json:"seen"`             // seconds since 1970 when the file was last found
+	// Marks are places before Offset that it was read to, of contents that may have copies which are shorter.
+	Marks []savedMark `json:"marks,omitempty"`
+	Seen  int64       `json:"seen"` // seconds since 1970 when the file was last found
+}
+
+// savedMark is a place in a content.
+type savedMark struct {
+	Offset  int64  `json:"offset"`
+	HeadLen int    `json:"head_len"`
+	Head    uint64 `json:"head"`
+	TailLen int    `json:"tail_len"`
+	Tail    uint64 `json:"tail"`
+}
+
+func saveMarks(marks []tail.Position) (out []savedMark) {
+	for _, m := range marks {
+		out = append(out, savedMark{Offset: m.Offset, HeadLen: m.Head.Len, Head: m.Head.Hash, TailLen: m.Tail.Len, Tail: m.Tail.Hash})
+	}
+	return out
+}
+
+func (f savedFile) marks() (out []tail.Position) {
+	for _, m := range f.Marks {
+		out = append(out, tail.Position{Offset: m.Offset, Head: tail.Sum{Len: m.HeadLen, Hash: m.Head}, Tail: tail.Sum{Len: m.TailLen, Hash: m.Tail}})
+	}
+	return out
 }
 
 func (f savedFile) position() tail.Position {

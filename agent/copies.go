@@ -26,10 +26,8 @@ import (
 // an original that is removed leaves an orphan while a copy of it waits.
 //
 // What content cannot tell, and comes twice or once accordingly:
-//   - What was read of a file after the last checkpoint before a crash is not in
-//     the checkpoint: it comes again, from the file or from its copy.
-//   - A copy that no scan saw while its original was there, of which no content
-//     is left to compare with after the next start: it comes again.
+//   - A copy that ends before what was read of its original, as that grew before
+//     it was emptied, and that no scan saw before, unless it ends where a chunk did.
 //   - A copy whose original is emptied only after the grace period (while the
 //     agent runs) is read as a file of its own, as is one whose name does not
 //     come from the original's.
@@ -37,11 +35,13 @@ import (
 //     from the truncated file's and that begins with all that was read of it, is
 //     taken for the copy though it was written by itself. Copies are counted and
 //     logged. Where the file system does not tell when files are made, this goes
-//     for files made within orphanAge.
+//     for files made within unbornAge.
 
 const (
-	// orphanAge is how long a content that is gone is remembered.
-	orphanAge = 10 * time.Minute
+	// orphanAge is how long a content that is gone is remembered, and unbornAge where the file system does not tell when files are made:
+	// nothing else tells a copy then from a file that begins alike.
+	orphanAge = 24 * time.Hour
+	unbornAge = 10 * time.Minute
 	// orphansMax bounds how many are.
 	orphansMax = 256
 	// originalsMax bounds the files that a new one is compared with.
@@ -53,7 +53,12 @@ const (
 type orphan struct {
 	place tail.Position // how far it was read
 	names [2]string     // of the file: the first and the last
-	since time.Time
+	home  uint64        // the inode of the directory with the first name; 0: not known
+	since time.Time     // gone
+	known time.Time     // to this run
+	// marks are places before that one that it was read to: a copy may be shorter than what was read, when the file grew between the
+	// copying and the truncation.
+	marks []tail.Position
 
 	// acked is how far it was acknowledged then: what a checkpoint may rely on
 	// while lines are in flight.
@@ -62,6 +67,8 @@ type orphan struct {
 	// nil after a restart.
 	track      *track
 	generation uint64
+	// vanished says that it is no orphan yet: its file is gone, and the track is kept.
+	vanished bool
 	// id and born are of the file; with the generation they name the content.
 	id   tail.ID
 	born int64
@@ -78,6 +85,11 @@ func (o *orphan) is(id tail.ID, born int64, generation uint64) bool {
 type suspect struct {
 	since    time.Time
 	original *source
+	// generation is of the original's content.
+	generation uint64
+	// size is how much of the original it had when they were compared; 0: all that was read of it.
+	size int64
+	end  tail.Position // after that
 }
 
 // suspected says whether a file seems to have a copy that waits.
@@ -95,7 +107,12 @@ func (r *files) suspectedLocked() (out []savedFile) {
 	for _, x := range r.suspects {
 		t := x.original.track
 		if t.acked.Offset > 0 {
-			out = append(out, (&track{id: t.id, born: t.born, generation: t.generation, path: t.path, seen: x.since, acked: t.acked}).save())
+			f := (&track{id: t.id, born: t.born, generation: t.generation, path: t.path, home: t.home, seen: x.since, acked: t.acked}).save()
+			f.Marks = saveMarks(t.marks)
+			if x.size > 0 {
+				f.Marks = append(f.Marks, saveMarks([]tail.Position{x.end})...)
+			}
+			out = append(out, f)
 		}
 	}
 	return out
@@ -108,32 +125,76 @@ func (r *files) orphan(t *track, place tail.Position, path string, now time.Time
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	marks := slices.Clone(t.marks)
+	for _, x := range r.suspects {
+		if x.size > 0 && x.original.track == t && x.generation == t.generation {
+			marks = append(marks, x.end)
+		}
+	}
 	if len(r.orphans) >= orphansMax {
 		r.orphans = r.orphans[1:]
 	}
-	r.orphans = append(r.orphans, orphan{place: place, names: [2]string{t.path, path}, acked: t.acked, track: t, generation: t.generation, id: t.id, born: t.born, since: now})
+	r.orphans = append(r.orphans, orphan{place: place, names: [2]string{t.path, path}, home: t.home, acked: t.acked, track: t, generation: t.generation, id: t.id, born: t.born, since: now,
+		known: now, marks: marks})
 	r.dirty = true
 }
 
-// relatives returns the orphans that a file of this name may be a copy of, the
-// newest first, and forgets old ones.
+// relatives returns the contents that are gone, or whose files are, and that a file of this name may be a copy of: the newest first. It
+// forgets old ones.
 func (r *files) relatives(path string, now time.Time) (out []orphan) {
+	home := r.home(path)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.orphans = slices.DeleteFunc(r.orphans, func(o orphan) bool { return now.Sub(o.since) > orphanAge })
+	r.orphans = slices.DeleteFunc(r.orphans, func(o orphan) bool { return o.expired(now) })
 	for _, o := range slices.Backward(r.orphans) {
-		if comesFrom(path, o.names[0]) || comesFrom(path, o.names[1]) {
+		if o.mayBe(path, home) {
+			out = append(out, o)
+		}
+	}
+	for _, t := range r.tracks {
+		if place := t.readTo(); t.followed || t.replaced || place.Offset == 0 {
+			continue
+		}
+		o := t.vanished(now)
+		if o.mayBe(path, home) {
 			out = append(out, o)
 		}
 	}
 	return out
 }
 
+// vanished is the content of a file that is not there any more, as an orphan.
+func (t *track) vanished(now time.Time) orphan {
+	o := orphan{place: t.readTo(), names: [2]string{t.path, t.path}, home: t.home, acked: t.acked, track: t, generation: t.generation, id: t.id, born: t.born,
+		since: t.gone, known: now, marks: t.marks, vanished: true}
+	if t.gone.IsZero() { // while no agent ran
+		o.since = now
+	}
+	return o
+}
+
+// mayBe says that a file may be a copy of the content, by its name.
+func (o *orphan) mayBe(path string, home uint64) bool {
+	return comesFrom(path, home, o.names[0], o.home) || comesFrom(path, home, o.names[1], o.home)
+}
+
+// expired says that the content is remembered no more. The time while no agent runs does not count.
+func (o *orphan) expired(now time.Time) bool {
+	if o.born == 0 {
+		return now.Sub(o.known) > unbornAge
+	}
+	return now.Sub(o.known) > orphanAge
+}
+
 // claimed forgets an orphan that was found again.
 func (r *files) claimed(o orphan) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.orphans = slices.DeleteFunc(r.orphans, func(x orphan) bool { return x.place == o.place && x.names == o.names })
+	if o.vanished {
+		delete(r.tracks, o.id)
+	} else {
+		r.orphans = slices.DeleteFunc(r.orphans, func(x orphan) bool { return x.place == o.place && x.names == o.names })
+	}
 	r.dirty = true
 }
 
@@ -150,31 +211,88 @@ func (r *files) claimCopy(file *tail.File, f tail.Found, born int64, now time.Ti
 	if f.Size == 0 { // a copy begins empty; there is nothing to miss yet
 		return false, len(r.originals(f)) > 0, nil
 	}
+	var gone []orphan
 	for _, o := range r.relatives(f.Path, now) {
-		if o.endedBefore(born) {
-			continue
+		if !o.endedBefore(born) && o.id != f.ID {
+			gone = append(gone, o)
 		}
-		same, err := o.place.Matches(file.Handle())
-		if err != nil {
-			return false, false, err
-		}
-		if !same {
-			continue
-		}
-		if r.flying(o) { // its lines are not delivered yet: not to be passed
-			r.scanSoon = true
-			return false, true, nil
-		}
-		ok, err := file.Resume(o.place)
-		if ok {
-			r.claimed(o)
-			r.log.Info("the file is a copy of one that was read; going on after it", "path", f.Path, "original", o.names[0], "offset", o.place.Offset)
-			r.count(func(a *Account) { a.Copies++ })
-		}
-		return ok, false, err
 	}
-	wait, err = r.suspect(file, f, now)
-	return false, wait, err
+	best, place, err := r.bestOf(gone, file, f)
+	if best == nil || err != nil {
+		if err == nil {
+			wait, err = r.suspect(file, f, now)
+		}
+		return false, wait, err
+	}
+	// What is followed may have more of it: what is gone may be no more than a hole, which begins many files.
+	s, err := r.originalOf(file, f)
+	if err == nil && s != nil && min(s.file.Offset(), f.Size) > place.Offset {
+		wait, err = r.suspect(file, f, now)
+	}
+	if wait || err != nil {
+		return false, wait, err
+	}
+	return r.goOn(file, f, best, place)
+}
+
+// bestOf returns the content of which a file has the most, and up to where.
+func (r *files) bestOf(gone []orphan, file *tail.File, f tail.Found) (best *orphan, place tail.Position, err error) {
+	for i := range gone {
+		o := &gone[i]
+		p := o.place
+		same, err := p.Matches(file.Handle())
+		if !same && err == nil {
+			p, err = r.shortCopy(o, file, f)
+			same = p.Offset > 0
+		}
+		if err != nil {
+			return nil, p, err
+		}
+		if same && p.Offset > place.Offset {
+			best, place = o, p
+		}
+	}
+	return best, place, nil
+}
+
+// goOn goes to a place of a copy that its original was read to, when what was read is delivered: it is not to be passed before.
+func (r *files) goOn(file *tail.File, f tail.Found, o *orphan, place tail.Position) (placed, wait bool, err error) {
+	if r.flying(*o) {
+		r.scanSoon = true
+		return false, true, nil
+	}
+	ok, err := file.Resume(place)
+	if ok {
+		r.claimed(*o)
+		r.log.Info("the file is a copy of one that was read; going on after it", "path", f.Path, "original", o.names[0], "offset", place.Offset)
+		r.count(func(a *Account) { a.Copies++ })
+	}
+	return ok, false, err
+}
+
+// shortCopy says where a file ends that holds less than what was read of a content and is a copy of its beginning all the same: the content
+// grew between the copying and the truncation. It was compared with the original while that had it, or ends where a chunk did that was
+// read. Of one that no scan saw before the truncation and that ends elsewhere nothing is left to compare its end with.
+func (r *files) shortCopy(o *orphan, file *tail.File, f tail.Found) (end tail.Position, err error) {
+	if f.Size >= o.place.Offset {
+		return tail.Position{}, nil
+	}
+	x, suspected := r.suspects[f.ID]
+	known := suspected && x.size == f.Size && o.is(x.original.track.id, x.original.track.born, x.generation)
+	for _, m := range slices.Backward(o.marks) {
+		if known {
+			break
+		}
+		if m.Offset == f.Size {
+			if known, err = m.Matches(file.Handle()); err != nil {
+				return tail.Position{}, err
+			}
+		}
+	}
+	if !known {
+		return tail.Position{}, nil
+	}
+	return tail.EndOf(file.Handle(), f.Size)
 }
 
 // endedBefore says that the content was gone before a file was made, which then
@@ -205,7 +323,9 @@ func (o *orphan) save() savedFile {
 	if o.flying() {
 		place = o.acked
 	}
-	return (&track{id: o.id, born: o.born, generation: o.generation, path: o.names[0], seen: o.since, acked: place}).save()
+	f := (&track{id: o.id, born: o.born, generation: o.generation, path: o.names[0], home: o.home, seen: o.since, acked: place}).save()
+	f.Marks = saveMarks(o.marks)
+	return f
 }
 
 // suspect says whether a new file looks like the copy of a file that is still
@@ -214,14 +334,22 @@ func (r *files) suspect(file *tail.File, f tail.Found, now time.Time) (bool, err
 	original, err := r.originalOf(file, f)
 	if err != nil || original == nil {
 		delete(r.suspects, f.ID)
-		return false, err
+		return r.emptied(r.originals(f)), err
 	}
 	x, ok := r.suspects[f.ID]
 	if !ok {
 		x.since = now
 		r.soil()
 	}
-	x.original = original
+	x.original, x.generation, x.size = original, original.track.generation, 0
+	if f.Size < original.file.Offset() && !r.emptied([]*source{original}) {
+		if x.end, err = tail.EndOf(file.Handle(), f.Size); err != nil {
+			return false, err
+		}
+		if x.size = f.Size; !ok && r.kept.save != nil {
+			r.kept.save() // where it ends is to be known after a crash
+		}
+	}
 	r.suspects[f.ID] = x
 	// The original must have been looked at since: it may wait for the brokers.
 	if original.looked.Sub(x.since) > r.cfg.RotateGrace && now.UnixNano()-f.ModTime > int64(r.cfg.RotateGrace) {
@@ -231,6 +359,41 @@ func (r *files) suspect(file *tail.File, f tail.Found, now time.Time) (bool, err
 	r.nextScan = earlier(r.nextScan, now.Add(min(r.cfg.ScanInterval, r.cfg.RotateGrace/4)))
 	r.enqueue(original)
 	return true, nil
+}
+
+// emptied says that one of the files that a new one may be a copy of, by its name, no longer holds what was read of it. That is to be
+// noticed first: it leaves an orphan.
+func (r *files) emptied(originals []*source) (wait bool) {
+	for _, s := range originals {
+		whole, done := handleOf(s)
+		if whole == nil {
+			continue // it is on the move, or gone
+		}
+		same, err := s.file.Position().Matches(whole)
+		done()
+		if !same && err == nil {
+			r.enqueue(s)
+			r.scanSoon = true
+			wait = true
+		}
+	}
+	return wait
+}
+
+// handleOf is the open file of a source, which may be parked: then it is opened, until done. It is nil when it is not where it was.
+func handleOf(s *source) (f *os.File, done func()) {
+	if f := s.file.Handle(); f != nil {
+		return f, func() {}
+	}
+	f, err := os.Open(s.path)
+	if err != nil {
+		return nil, nil
+	}
+	if info, err := tail.InfoOf(f); err != nil || info.ID != s.file.ID() {
+		_ = f.Close() // only looked at
+		return nil, nil
+	}
+	return f, func() { _ = f.Close() } // only read from
 }
 
 // originalOf returns the followed file that a new one looks like a copy of.
@@ -256,7 +419,12 @@ func looksCopied(original *source, file *tail.File, size int64) (bool, error) {
 			return same, err
 		}
 	}
-	return sameContent(original.file.Handle(), file.Handle(), size)
+	whole, done := handleOf(original)
+	if whole == nil {
+		return false, nil // it is on the move, or gone
+	}
+	defer done()
+	return sameContent(whole, file.Handle(), size)
 }
 
 // originals returns the followed files that, by their names, a new file may
@@ -265,20 +433,41 @@ func (r *files) originals(f tail.Found) (out []*source) {
 	if r.cfg.Once { // takes what is there as it is
 		return nil
 	}
-	dir, base := filepath.Split(f.Path)
+	home, base := r.home(f.Path), filepath.Base(f.Path)
 	ext := filepath.Ext(base)
 	for n := len(base) - 1; n > 0; n-- {
-		out = r.addFamily(out, dir+base[:n], f.ID)
+		out = r.addFamily(out, kin{home, base[:n]}, f.ID)
 		if n < len(base)-len(ext) {
-			out = r.addFamily(out, dir+base[:n]+ext, f.ID)
+			out = r.addFamily(out, kin{home, base[:n] + ext}, f.ID)
 		}
 	}
 	return out
 }
 
+// kin is what files have in common that were first found under one name, whatever their directory was called.
+type kin struct {
+	home uint64
+	base string
+}
+
+func (t *track) kin() kin { return kin{t.home, filepath.Base(t.path)} }
+
+// home is the inode of a path's directory, 0 when it is not there. A directory has several names where links lead to it, and gets another
+// one when it is moved.
+func (r *files) home(path string) uint64 {
+	dir := filepath.Dir(path)
+	ino, ok := r.homes[dir]
+	if !ok {
+		info, _ := tail.Stat(dir) // 0 then
+		ino = info.Ino
+		r.homes[dir] = ino
+	}
+	return ino
+}
+
 // addFamily adds the files that were first found under a name, whatever they
 // are called since.
-func (r *files) addFamily(out []*source, name string, not tail.ID) []*source {
+func (r *files) addFamily(out []*source, name kin, not tail.ID) []*source {
 	for _, s := range slices.Backward(r.family[name]) {
 		if len(out) < originalsMax && s.file.ID() != not {
 			out = append(out, s)
@@ -287,17 +476,21 @@ func (r *files) addFamily(out []*source, name string, not tail.ID) []*source {
 	return out
 }
 
-// comesFrom says whether a rotation would give the name to a copy of original:
-// log.1, log-20261130 and app-20261130.log come from log and app.log.
-func comesFrom(path, original string) bool {
-	if filepath.Dir(path) != filepath.Dir(original) || path == original {
+// comesFrom says whether a rotation would give the name to a copy of original, in the same directory: log.1, log-20261130 and
+// app-20261130.log come from log and app.log.
+func comesFrom(path string, home uint64, original string, originalHome uint64) bool {
+	if filepath.Dir(path) != filepath.Dir(original) && (home == 0 || home != originalHome) {
 		return false
 	}
-	if strings.HasPrefix(path, original) {
+	name, first := filepath.Base(path), filepath.Base(original)
+	if name == first {
+		return false
+	}
+	if strings.HasPrefix(name, first) {
 		return true
 	}
-	ext := filepath.Ext(original)
-	return strings.HasPrefix(path, strings.TrimSuffix(original, ext)) && strings.HasSuffix(path, ext)
+	ext := filepath.Ext(first)
+	return strings.HasPrefix(name, strings.TrimSuffix(first, ext)) && strings.HasSuffix(name, ext)
 }
 
 // sameContent compares the beginnings of two files, and what stands before the

@@ -36,9 +36,10 @@ type files struct {
 
 	sources  map[tail.ID]*source
 	byPath   map[string]*source
-	family   map[string][]*source // by the name first found under, in order of finding
-	queue    []*source            // to be read, in turn
-	timed    timeline             // sources to be looked at some time
+	family   map[kin][]*source // by the name first found under, in order of finding
+	homes    map[string]uint64 // within a scan: the inodes of directories
+	queue    []*source         // to be read, in turn
+	timed    timeline          // sources to be looked at some time
 	suspects map[tail.ID]suspect
 	// surveys are of compressed files that may be copies, surveying the one under way.
 	surveys   map[tail.ID]*survey
@@ -84,7 +85,7 @@ func newFiles(r *runner, blocks *tail.Blocks, skip func(string, tail.Info) bool)
 	in := &files{
 		runner: r, scanner: scanner, links: links, pods: pods, own: skip, rate: newRate(file.RateLimit),
 		reading: tail.FileConfig{Blocks: blocks, Encoding: encodingOf(file.Encoding)},
-		sources: map[tail.ID]*source{}, byPath: map[string]*source{}, family: map[string][]*source{}, suspects: map[tail.ID]suspect{}, surveys: map[tail.ID]*survey{},
+		sources: map[tail.ID]*source{}, byPath: map[string]*source{}, family: map[kin][]*source{}, homes: map[string]uint64{}, suspects: map[tail.ID]suspect{}, surveys: map[tail.ID]*survey{},
 		atEnd: map[tail.ID]bool{}, tracks: map[tail.ID]*track{},
 	}
 	if err := in.shape(); err != nil {
@@ -139,8 +140,8 @@ func (r *files) restore(s savedPipeline, known bool) {
 		if f.Offset == 0 {
 			continue
 		}
-		r.orphans = append(r.orphans, orphan{place: f.position(), acked: f.position(), names: [2]string{f.Path, f.Path}, since: time.Unix(f.Seen, 0),
-			id: tail.ID{Dev: f.Dev, Ino: f.Ino}, born: f.Born, generation: f.Generation})
+		r.orphans = append(r.orphans, orphan{place: f.position(), acked: f.position(), names: [2]string{f.Path, f.Path}, home: f.Home, since: time.Unix(f.Seen, 0), known: r.cfg.Now(),
+			id: tail.ID{Dev: f.Dev, Ino: f.Ino}, born: f.Born, generation: f.Generation, marks: f.marks()})
 	}
 }
 
@@ -249,6 +250,10 @@ func (r *files) dueAt() time.Time {
 
 // next returns the source whose turn it is, or nil when none may be read.
 func (r *files) next() *source {
+	for len(r.queue) > 0 && r.queue[0].left {
+		r.queue[0] = nil
+		r.queue = r.queue[1:]
+	}
 	if len(r.queue) == 0 || !r.work.begun || !r.kept.stored.Load() || !r.room() || !r.rate.ready(r.cfg.Now()) {
 		return nil
 	}
@@ -260,7 +265,7 @@ func (r *files) next() *source {
 }
 
 func (r *files) enqueue(s *source) {
-	if !s.queued {
+	if !s.queued && !s.left {
 		s.queued = true
 		r.queue = append(r.queue, s)
 	}
@@ -304,7 +309,11 @@ func (r *files) begin(p prepared) {
 func (r *files) saveLocked(p *savedPipeline) {
 	p.Files = make([]savedFile, 0, len(r.tracks))
 	for _, t := range r.tracks {
-		p.Files = append(p.Files, t.save())
+		f := t.save()
+		if r.ended { // a copy that no scan saw yet may be shorter than what was read
+			f.Marks = saveMarks(t.marks)
+		}
+		p.Files = append(p.Files, f)
 	}
 	for i := range r.orphans {
 		if f := r.orphans[i].save(); f.Offset > 0 { // else nothing of it is delivered
@@ -383,7 +392,7 @@ func (p *filePiece) settleLocked() {
 func (p *filePiece) journalRange() journal.Range {
 	t, end := p.track, &p.end
 	return journal.Range{
-		Input: inputFile, Path: t.path, Dev: t.id.Dev, Ino: t.id.Ino, Born: t.born, Generation: p.generation,
+		Input: inputFile, Path: t.path, Home: t.home, Dev: t.id.Dev, Ino: t.id.Ino, Born: t.born, Generation: p.generation,
 		From: p.from, To: end.Offset, Skip: end.Skip, Seen: p.seen.Unix(),
 		Head: journal.Sum{Len: uint32(end.Head.Len), Hash: end.Head.Hash}, Tail: journal.Sum{Len: uint32(end.Tail.Len), Hash: end.Tail.Hash},
 	}

@@ -23,6 +23,7 @@ const (
 func (r *files) scan(now time.Time) {
 	begun, before := r.cfg.Now(), r.scanTook
 	r.scanWanted, r.scanSoon = false, false
+	clear(r.homes)
 	listing := r.scanner.Scan()
 	if err := r.hints.Watch(listing.Dirs); err != nil {
 		r.say(place{kind: "watch"}, "some directories give no change events; they are looked at every scan interval (fs.inotify.max_user_watches bounds the watches)", err)
@@ -322,7 +323,7 @@ func (r *files) follow(f tail.Found, now time.Time, onlyKnown bool) {
 	}
 	s := &source{origin: origin{partition: -1}, file: file, track: t, fresh: now}
 	r.sources[f.ID] = s
-	r.family[t.path] = append(r.family[t.path], s)
+	r.family[t.kin()] = append(r.family[t.kin()], s)
 	r.name(s, f)
 	r.label(s)
 	if r.ignored { // until it changes
@@ -341,19 +342,10 @@ func (r *files) identify(file *tail.File, f tail.Found, now time.Time, onlyKnown
 	known := r.tracks[f.ID]
 	r.mu.Unlock()
 	if known != nil && !known.replaced {
-		ok, err := r.resume(file, known, born)
-		if ok {
-			r.alive(known)
-		}
-		if ok || err != nil {
-			r.keep(known, f, now)
+		again, err := r.recall(file, known, f, born, now)
+		if again || err != nil {
 			return known, false, err
 		}
-		known.replaced = true
-		r.mu.Lock()
-		read := known.readTo()
-		r.mu.Unlock()
-		r.orphan(known, read, known.path, now)
 	}
 	if onlyKnown {
 		r.deferred = append(r.deferred, f)
@@ -363,8 +355,11 @@ func (r *files) identify(file *tail.File, f tail.Found, now time.Time, onlyKnown
 	if wait || err != nil {
 		return nil, wait, err
 	}
-	t = &track{id: f.ID, born: born, path: f.Path}
-	if known != nil {
+	t = &track{id: f.ID, born: born, path: f.Path, home: r.home(f.Path)}
+	switch {
+	case known != nil && !known.replaced: // nothing of it was read
+		t = known
+	case known != nil:
 		t.generation = known.generation + 1
 		r.sayReplaced(f, known)
 	}
@@ -379,8 +374,34 @@ func (r *files) identify(file *tail.File, f tail.Found, now time.Time, onlyKnown
 	delete(r.atEnd, f.ID)
 	t.acked = file.Position()
 	r.keep(t, f, now)
+	r.log.Debug("file found", "path", f.Path, "id", t.fileID(), "offset", t.acked.Offset, "size", f.Size)
 	return t, false, nil
 }
+
+// recall goes on with a file of which something was read, when it holds that still; else it notes that the content is gone. A file of which
+// nothing was read is like a new one once it holds something: it may be a copy that had only been begun.
+func (r *files) recall(file *tail.File, known *track, f tail.Found, born int64, now time.Time) (bool, error) {
+	r.mu.Lock()
+	read := known.readTo()
+	r.mu.Unlock()
+	if read.Offset == 0 && !read.Skip && f.Size > 0 && known.isBorn(born) {
+		return false, nil
+	}
+	ok, err := r.resume(file, known, born)
+	if ok {
+		r.alive(known)
+	}
+	if ok || err != nil {
+		r.keep(known, f, now)
+		return ok, err
+	}
+	known.replaced = true
+	r.orphan(known, read, known.path, now)
+	return false, nil
+}
+
+// isBorn says that a file which was made at a time may be the track's.
+func (t *track) isBorn(at int64) bool { return t.born == 0 || at == 0 || t.born == at }
 
 // claim puts a new file at the position of the content it is a copy of.
 func (r *files) claim(file *tail.File, f tail.Found, born int64, now time.Time) (placed, wait bool, err error) {
@@ -392,16 +413,16 @@ func (r *files) claim(file *tail.File, f tail.Found, born int64, now time.Time) 
 
 // resume goes to the stored position when it is of this content.
 func (r *files) resume(file *tail.File, known *track, born int64) (bool, error) {
-	if known.born != 0 && born != 0 && known.born != born {
+	if !known.isBorn(born) {
 		return false, nil // made since: a used inode
 	}
 	r.mu.Lock()
-	acked, packed := known.acked, known.packed
-	if known.packedEnd != acked.Offset {
+	read, packed := known.readTo(), known.packed // what is on its way is not read again
+	if known.packedEnd != read.Offset {
 		packed = 0
 	}
 	r.mu.Unlock()
-	ok, err := file.Resume(acked)
+	ok, err := file.Resume(read)
 	if ok && packed > 0 && packed == file.Seen().Size && file.Compressed() {
 		file.Finish()
 	}
@@ -412,7 +433,10 @@ func (r *files) resume(file *tail.File, known *track, born int64) (bool, error) 
 func (r *files) keep(t *track, f tail.Found, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t.seen, t.size, t.followed = now, f.Size, true
+	if t.home == 0 {
+		t.home = r.home(f.Path) // of an earlier version
+	}
+	t.seen, t.size, t.followed, t.gone = now, f.Size, true, time.Time{}
 	r.tracks[t.id] = t
 	r.dirty = true
 }
@@ -562,13 +586,14 @@ func (r *files) release(s *source) {
 	r.timed.clear(s)
 	r.forgetPod(s)
 	delete(r.sources, s.file.ID())
+	s.left = true
 	r.unpacked(s)
 	delete(r.said, place{"file", s.path})
-	first := s.track.path
+	first := s.track.kin()
 	if r.family[first] = slices.DeleteFunc(r.family[first], func(x *source) bool { return x == s }); len(r.family[first]) == 0 {
 		delete(r.family, first)
 	}
 	r.mu.Lock()
-	s.track.followed = false
+	s.track.followed, s.track.gone = false, r.cfg.Now()
 	r.mu.Unlock()
 }

@@ -44,7 +44,7 @@ func (r *files) adopt(s *source, t *track) {
 	x := &source{file: file, track: t, fresh: now, path: s.path, real: s.real, detached: s.detached}
 	x.partition, x.pod = -1, s.pod
 	r.sources[t.id] = x
-	r.family[t.path] = append(r.family[t.path], x)
+	r.family[t.kin()] = append(r.family[t.kin()], x)
 	for _, path := range []string{x.path, x.real} {
 		if path != "" {
 			r.byPath[path] = x

@@ -68,9 +68,6 @@ func (r *files) seen(s *source) {
 // it may be a copy.
 func (r *files) meetAgain(s *source) {
 	r.release(s)
-	r.mu.Lock()
-	delete(r.tracks, s.track.id)
-	r.mu.Unlock()
 	r.close(s.file)
 	r.scanWanted = true
 }
@@ -150,8 +147,10 @@ func (r *files) onTime(s *source, now time.Time) {
 	switch {
 	case s.detached:
 		r.onDetached(s, now)
-	case !r.work.begun || s.queued:
+	case !r.work.begun:
 		r.timed.set(s, now.Add(r.openIdle()))
+	case s.queued: // what is there is read first; soon, for it may stand in the queue each time that is due
+		r.timed.set(s, now.Add(min(r.openIdle(), r.detachedPause())))
 	case r.waitsForPod(s):
 		r.enqueue(s)
 	case s.file.Partial():

@@ -21,8 +21,8 @@ func (r *files) replay(moves []journal.Range) {
 		}
 	}
 	for _, t := range moved[max(len(moved)-orphansMax/2, 0):] {
-		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, since: r.cfg.Now(),
-			id: t.id, born: t.born, generation: t.generation})
+		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, home: t.home, since: r.cfg.Now(), known: r.cfg.Now(),
+			id: t.id, born: t.born, generation: t.generation, marks: t.marks})
 	}
 }
 
@@ -36,22 +36,23 @@ func (r *files) replayOne(m *journal.Range) *track {
 	t := r.tracks[id]
 	switch {
 	case t == nil:
-		t = &track{id: id, born: m.Born, generation: m.Generation, path: m.Path, seen: time.Unix(m.Seen, 0), acked: end}
+		t = &track{id: id, born: m.Born, generation: m.Generation, path: m.Path, home: m.Home, seen: time.Unix(m.Seen, 0), acked: end}
 		r.tracks[id] = t
 	case m.Generation > t.generation || m.Born != t.born:
 		r.outlived(t)
-		t.born, t.generation, t.path, t.seen, t.acked = m.Born, m.Generation, m.Path, time.Unix(m.Seen, 0), end
+		t.born, t.generation, t.path, t.home, t.seen, t.acked = m.Born, m.Generation, m.Path, m.Home, time.Unix(m.Seen, 0), end
 	case m.Generation < t.generation && m.Born == t.born:
 		r.outlivedTo(m, end)
 		return nil
 	case m.Generation < t.generation || m.To <= t.acked.Offset: // the checkpoint has it
 		return nil
-	case m.From > t.acked.Offset:
+	case m.From > t.acked.Offset && t.acked.Offset > 0: // from 0 a copy goes to where its original was read to
 		r.log.Warn("the journal goes on after a gap in a file; what lies between is read again, and what follows too", "path", m.Path, "from", m.From, "position", t.acked.Offset)
 		return nil
 	default:
 		t.acked = end
 	}
+	t.mark(end)
 	r.dirty = true
 	return t
 }
@@ -59,7 +60,9 @@ func (r *files) replayOne(m *journal.Range) *track {
 // outlived remembers the content of a file that holds another one since: a copy of it may turn up.
 func (r *files) outlived(t *track) {
 	if t.acked.Offset > 0 {
-		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, since: t.seen, id: t.id, born: t.born, generation: t.generation})
+		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, home: t.home, since: t.seen, known: r.cfg.Now(), marks: t.marks,
+			id: t.id, born: t.born, generation: t.generation})
+		t.marks = nil
 	}
 }
 
@@ -68,11 +71,11 @@ func (r *files) outlivedTo(m *journal.Range, end tail.Position) {
 	for i := range r.orphans {
 		if o := &r.orphans[i]; o.is(tail.ID{Dev: m.Dev, Ino: m.Ino}, m.Born, m.Generation) {
 			if o.place.Offset == m.From {
-				o.place, o.acked = end, end
+				o.place, o.acked, o.marks = end, end, marked(o.marks, end)
 			}
 			return
 		}
 	}
-	r.orphans = append(r.orphans, orphan{place: end, acked: end, names: [2]string{m.Path, m.Path}, since: time.Unix(m.Seen, 0),
+	r.orphans = append(r.orphans, orphan{place: end, acked: end, marks: []tail.Position{end}, names: [2]string{m.Path, m.Path}, home: m.Home, since: time.Unix(m.Seen, 0), known: r.cfg.Now(),
 		id: tail.ID{Dev: m.Dev, Ino: m.Ino}, born: m.Born, generation: m.Generation})
 }

@@ -42,6 +42,7 @@ func (w *storeWorld) start(r *files, from uint64) {
 }
 
 func (w *storeWorld) stop()               {}
+func (w *storeWorld) handOver()           {}
 func (w *storeWorld) turn(bool) bool      { return false }
 func (w *storeWorld) killed() bool        { return false }
 func (w *storeWorld) checkpointed(uint64) { w.runner.kept.stored.Store(true) }

@@ -26,6 +26,7 @@ type source struct {
 	once     bool      // read to its end since the start
 	detached bool      // no name leads to it any more
 	gone     time.Time // since when
+	left     bool      // it is followed no more; it may stand in the queue still
 	fresh    time.Time // when it last had bytes, or was detached
 	looked   time.Time // when it was last read, whether it had bytes or not
 

@@ -16,6 +16,7 @@ type track struct {
 	born       int64
 	generation uint64
 	path       string // the name it was first found under
+	home       uint64 // the inode of the directory that it was first found in; 0: not known
 	seen       time.Time
 
 	acked   tail.Position
@@ -32,6 +33,10 @@ type track struct {
 	packed, packedEnd int64
 	// followed says that a source has it.
 	followed bool
+	// marks are the last places that were read to, oldest first: what a copy that is shorter than what was read is known by.
+	marks []tail.Position
+	// gone is when it was found that no name leads to the file, in this run; zero: not, or it is followed.
+	gone time.Time
 	// replaced says that the file holds another content now. It belongs to the
 	// runner's loop.
 	replaced bool
@@ -47,6 +52,7 @@ type step struct {
 
 // begin adds a chunk and returns its sequence.
 func (t *track) begin(end tail.Position, now time.Time) uint64 {
+	t.mark(end)
 	t.pending = append(t.pending, step{end: end, generation: t.generation, begun: now})
 	return t.first + uint64(len(t.pending)) - 1
 }
@@ -74,6 +80,19 @@ func (t *track) settle(seq uint64) {
 	t.pending = append(t.pending[:0], t.pending[n:]...)
 }
 
+// marksMax bounds the marks of a content.
+const marksMax = 8
+
+func (t *track) mark(end tail.Position) { t.marks = marked(t.marks, end) }
+
+// marked adds a mark.
+func marked(marks []tail.Position, end tail.Position) []tail.Position {
+	if len(marks) >= marksMax {
+		marks = append(marks[:0], marks[len(marks)-marksMax+1:]...)
+	}
+	return append(marks, end)
+}
+
 // readTo is how far the content was read, delivered or on its way.
 func (t *track) readTo() tail.Position {
 	if n := len(t.pending); n > 0 && t.pending[n-1].generation == t.generation {
@@ -86,7 +105,7 @@ func (t *track) readTo() tail.Position {
 func (t *track) renew() {
 	t.packed, t.packedEnd = 0, 0
 	t.generation++
-	t.acked = tail.Position{}
+	t.acked, t.marks = tail.Position{}, nil
 }
 
 // fileID names the content, for headers. It is the same after a restart, and
@@ -106,8 +125,8 @@ func (t *track) save() savedFile {
 		packed = 0
 	}
 	return savedFile{
-		Packed: packed,
-		Path:   t.path, Dev: t.id.Dev, Ino: t.id.Ino, Born: t.born, Generation: t.generation,
+		Packed: packed, Home: t.home,
+		Path: t.path, Dev: t.id.Dev, Ino: t.id.Ino, Born: t.born, Generation: t.generation,
 		Offset: t.acked.Offset, Skip: t.acked.Skip,
 		HeadLen: t.acked.Head.Len, Head: t.acked.Head.Hash,
 		TailLen: t.acked.Tail.Len, Tail: t.acked.Tail.Hash,
@@ -118,7 +137,7 @@ func (t *track) save() savedFile {
 func loadTrack(f savedFile) *track {
 	return &track{
 		id: tail.ID{Dev: f.Dev, Ino: f.Ino}, born: f.Born, generation: f.Generation,
-		path: f.Path, seen: time.Unix(f.Seen, 0), acked: f.position(),
-		packed: f.Packed, packedEnd: f.Offset,
+		path: f.Path, home: f.Home, seen: time.Unix(f.Seen, 0), acked: f.position(),
+		packed: f.Packed, packedEnd: f.Offset, marks: f.marks(),
 	}
 }

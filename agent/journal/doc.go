@@ -5,7 +5,7 @@
 // entries, all integers big endian:
 //
 //	 0  8 bytes  "sluicejn"
-//	 8  uint16   format version, 1
+//	 8  uint16   format version, 2; 1 is read too, whose ranges have no home
 //	10  uint64   sequence of the first entry
 //	18  uint32   CRC-32C of bytes 0 to 17
 //
@@ -27,8 +27,8 @@
 //	3 settled         uint8 outcome, uint32 count, the IDs of the batches
 //	4 floors          uint32 count, and for each: 16 bytes topic ID, int32 partition, int64 offset
 //
-// A range is string input, string path, uint64 device, uint64 inode, int64 birth, uint64 generation, int64 from, int64 to, uint8 skip,
-// uint32 and uint64 of the head's sum, uint32 and uint64 of the tail's sum, int64 time seen. An ID is the uint64 sequence of the entry
+// A range is string input, string path, uint64 device, uint64 inode, int64 birth, uint64 generation, int64 from, int64 to, uint8 flags (1: skip, 2: home),
+// uint32 and uint64 of the head's sum, uint32 and uint64 of the tail's sum, int64 time seen, and with its flag uint64 home. An ID is the uint64 sequence of the entry
 // that holds the batch and the batch's uint32 place in it. Producer, epoch, sequences and record count of a batch are in its own bytes,
 // which are a record batch of format 2.
 //

@@ -44,6 +44,7 @@ type Batch struct {
 type Range struct {
 	Input      string // of the pipeline
 	Path       string // the name it was first found under
+	Home       uint64 // the inode of the directory that it was first found in; 0: not known
 	Dev, Ino   uint64
 	Born       int64
 	Generation uint64 // of the content
@@ -174,17 +175,30 @@ func (r *Range) appendTo(dst []byte) []byte {
 	dst = be.AppendUint64(dst, r.Generation)
 	dst = be.AppendUint64(dst, uint64(r.From))
 	dst = be.AppendUint64(dst, uint64(r.To))
-	skip := byte(0)
+	flags := byte(0)
 	if r.Skip {
-		skip = 1
+		flags = rangeSkips
 	}
-	dst = append(dst, skip)
+	if r.Home != 0 {
+		flags |= rangeHasHome
+	}
+	dst = append(dst, flags)
 	for _, s := range [2]Sum{r.Head, r.Tail} {
 		dst = be.AppendUint32(dst, s.Len)
 		dst = be.AppendUint64(dst, s.Hash)
 	}
-	return be.AppendUint64(dst, uint64(r.Seen))
+	dst = be.AppendUint64(dst, uint64(r.Seen))
+	if r.Home != 0 {
+		dst = be.AppendUint64(dst, r.Home)
+	}
+	return dst
 }
+
+// Flags of a range. Format 1 had no home.
+const (
+	rangeSkips   = 1
+	rangeHasHome = 2
+)
 
 func (a *Ack) appendTo(dst []byte) []byte {
 	dst = append(dst, a.TopicID[:]...)
@@ -300,9 +314,14 @@ func (d *decoder) sum() Sum { return Sum{Len: d.u32(), Hash: d.u64()} }
 
 func (d *decoder) readRange() Range {
 	r := Range{Input: d.text(), Path: d.text(), Dev: d.u64(), Ino: d.u64(), Born: int64(d.u64()), Generation: d.u64(),
-		From: int64(d.u64()), To: int64(d.u64()), Skip: d.u8() == 1}
+		From: int64(d.u64()), To: int64(d.u64())}
+	flags := d.u8()
+	r.Skip = flags&rangeSkips != 0
 	r.Head, r.Tail = d.sum(), d.sum()
 	r.Seen = int64(d.u64())
+	if flags&rangeHasHome != 0 {
+		r.Home = d.u64()
+	}
 	return r
 }
 

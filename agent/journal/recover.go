@@ -15,7 +15,7 @@ import (
 const (
 	segmentSuffix      = ".journal"
 	segmentHeaderBytes = 22
-	formatVersion      = 1
+	formatVersion      = 2
 	readBytes          = 1 << 20
 )
 
@@ -134,7 +134,7 @@ func (j *Journal) readHeader(name string, data []byte) (first uint64, whole bool
 		crc32.Checksum(data[:segmentHeaderBytes-4], castagnoli) != be.Uint32(data[segmentHeaderBytes-4:]) {
 		return 0, false, nil
 	}
-	if v := be.Uint16(data[len(segmentMagic):]); v != formatVersion {
+	if v := be.Uint16(data[len(segmentMagic):]); v < 1 || v > formatVersion {
 		return 0, false, &VersionError{Path: filepath.Join(j.dir, name), Version: int(v)}
 	}
 	return be.Uint64(data[len(segmentMagic)+2:]), true, nil

@@ -509,7 +509,7 @@ func (c *core) acknowledge(l *lane, of *Batch, acked []*Batch, base int64) {
 		return
 	}
 	a := action{kind: doAck, lane: l, batch: acked[len(acked)-1], olds: acked, base: -1, next: -1}
-	if of != nil && base >= 0 {
+	if of != nil && base >= 0 && !l.doubted(of) {
 		a.base, a.next = base, base+int64(of.Records)
 		l.floor = max(l.floor, a.next)
 	}
@@ -557,10 +557,13 @@ func (c *core) described(l *lane, ident identity, present bool, last int32, err 
 		c.retry(l, now)
 	case present:
 		l.phase = open
-		acked, strange := l.described(last, now)
-		c.acknowledge(l, nil, acked, -1)
+		strange := l.described(last, now)
 		if strange != nil {
 			c.unknown(l, slices.Clone(l.group()), strange)
+		}
+		if l.proving != nil {
+			l.phase = asking
+			c.do(action{kind: askLog, lane: l, ident: ident, base: max(l.floor, 0)})
 		}
 	case l.floor < 0: // nothing was ever sent
 		l.phase = open
@@ -573,11 +576,20 @@ func (c *core) described(l *lane, ident identity, present bool, last int32, err 
 // wasRead takes what the log holds of an identity from the floor on, by base sequence.
 func (c *core) wasRead(l *lane, ident identity, there map[int32]bool, complete bool, err error, now time.Time) {
 	if err != nil {
-		l.phase = settling
+		l.phase, l.proving = settling, nil
 		c.retry(l, now)
 		return
 	}
 	l.phase = open
+	if l.proving != nil {
+		acked, wait := l.proved(there, complete, now)
+		c.acknowledge(l, nil, acked, -1)
+		if wait {
+			l.phase = settling
+			l.backoff(now)
+		}
+		return
+	}
 	if len(l.queue) == 0 || l.head().identity() != ident {
 		return
 	}

@@ -62,6 +62,8 @@ type lane struct {
 	trusted identity
 	acked   time.Time // when trusted was last confirmed
 	drop    bool      // renewing because the head is refused: its bad records are dropped
+	// proving is a batch that the leader has, and refuses when it is sent again: that all replicas have it is read from the log.
+	proving *Batch
 }
 
 func newLane(key laneKey) *lane { return &lane{key: key, floor: -1} }
@@ -207,6 +209,17 @@ func (l *lane) confirmed(b *Batch, now time.Time) (acked []*Batch) {
 	return acked
 }
 
+// doubted says that a batch which was sent before another one may be stored, and lie before it: the floor must not pass it.
+func (l *lane) doubted(of *Batch) bool {
+	for _, x := range l.queue {
+		before := x.identity() != of.identity() || (int64(of.BaseSequence)-int64(x.BaseSequence))&(1<<31-1) < 1<<30
+		if x.flight.doubt && before {
+			return true
+		}
+	}
+	return false
+}
+
 // remove takes batches out of the queue.
 func (l *lane) remove(gone func(*Batch) bool) (out []*Batch) {
 	keep := l.queue[:0]
@@ -223,9 +236,9 @@ func (l *lane) remove(gone func(*Batch) bool) (out []*Batch) {
 	return out
 }
 
-// described takes the broker's word on the last sequence that it has of the head's identity. acked are batches that it has and would
-// refuse if they were sent again; unknown says that its word does not fit what was sent.
-func (l *lane) described(last int32, now time.Time) (acked []*Batch, unknown error) {
+// described takes the broker's word on the last sequence that it has of the head's identity. One that it has and would refuse if it were
+// sent again is to be proved; unknown says that its word does not fit what was sent.
+func (l *lane) described(last int32, now time.Time) (unknown error) {
 	group := l.group()
 	distance := int64(record.AddSequence(last, 1)) - int64(group[0].BaseSequence)
 	if distance < 0 {
@@ -235,13 +248,13 @@ func (l *lane) described(last int32, now time.Time) (acked []*Batch, unknown err
 		for _, b := range group {
 			b.flight.check, b.flight.sequence = false, sequenceErrorsMax
 		}
-		return nil, nil
+		return nil
 	}
 	have := 0
 	for _, b := range group { // between two of them may lie one that is acknowledged
 		from := (int64(b.BaseSequence) - int64(group[0].BaseSequence)) & (1<<31 - 1)
 		if distance > from && distance < from+int64(b.Records) {
-			return nil, fmt.Errorf("the broker has sequence %d of producer %d, which ends no batch that was sent", last, group[0].Producer)
+			return fmt.Errorf("the broker has sequence %d of producer %d, which ends no batch that was sent", last, group[0].Producer)
 		}
 		if distance <= from {
 			break
@@ -259,9 +272,27 @@ func (l *lane) described(last int32, now time.Time) (acked []*Batch, unknown err
 	}
 	if have > 0 && (group[have-1].flight.refusal != nil || group[have-1].flight.sequence > 0) {
 		// Stored, and refused when it was sent again, or too long ago for the broker to know its repeat: its answer would be the same again.
-		acked = l.confirmed(group[have-1], now)
+		// The leader may be the only one that has it: it counts when it lies below the high watermark.
+		l.proving = group[have-1]
 	}
-	return acked, nil
+	return nil
+}
+
+// proved takes what lies below the high watermark of the identity of the batch that is to be proved. An incomplete log has no word on a
+// batch that it does not show: what is compacted or deleted lay below the high watermark.
+func (l *lane) proved(there map[int32]bool, complete bool, now time.Time) (acked []*Batch, wait bool) {
+	b := l.proving
+	l.proving = nil
+	if b.flight.state == settled {
+		return nil, false
+	}
+	if there[b.BaseSequence] || !complete {
+		return l.confirmed(b, now), false
+	}
+	for _, x := range l.group() {
+		x.flight.check = true // the leader may change, and lack it
+	}
+	return nil, true
 }
 
 // readBack takes what was found in the log of a partition whose leader has forgotten the producer: acked are the batches that are there.

@@ -20,6 +20,7 @@ type modelPartition struct {
 	log       []modelBatch
 	next      int64
 	start     int64
+	high      int64                     // the high watermark: what lies below it is on all replicas
 	producers map[identity][]modelBatch // the last five of each that is remembered
 	limit     int32                     // records of a batch
 }
@@ -77,11 +78,28 @@ func (p *modelPartition) describe(of identity) (present bool, last int32) {
 func (p *modelPartition) readBack(from int64, of identity) (there map[int32]bool, complete bool) {
 	there = map[int32]bool{}
 	for _, b := range p.log {
-		if b.of == of && b.offset >= max(from, p.start) {
+		if b.of == of && b.offset >= max(from, p.start) && b.offset < p.high {
 			there[b.base] = true
 		}
 	}
 	return there, from >= p.start
+}
+
+// lead gives the partition another leader, which lacks what no replica but the old one had.
+func (p *modelPartition) lead() {
+	p.log = slices.DeleteFunc(p.log, func(b modelBatch) bool { return b.offset >= p.high })
+	p.next = p.high
+	for of := range p.producers {
+		var known []modelBatch
+		for _, b := range p.log {
+			if b.of == of {
+				known = append(known, b)
+			}
+		}
+		if p.producers[of] = known[max(len(known)-5, 0):]; len(known) == 0 {
+			delete(p.producers, of)
+		}
+	}
 }
 
 // forget forgets all producers; restart all but the last batch of each.
@@ -225,12 +243,16 @@ func (s *simulation) act() {
 	case n < 89 && len(s.old) == 0 && len(s.network) == 0: // long enough that no old connection is left
 		s.say("forget")
 		s.now = s.now.Add(aloneAfter + time.Minute)
-		s.parts[s.rnd.IntN(2)].forget()
-	case n < 92:
+		p := s.parts[s.rnd.IntN(2)]
+		p.high = p.next // by then
+		p.forget()
+	case n < 91:
+		s.changeLeader()
+	case n < 93:
 		s.say("broker restarts")
 		s.cut()
 		s.parts[s.rnd.IntN(2)].restart()
-	case n < 95 && len(s.old) == 0:
+	case n < 96 && len(s.old) == 0:
 		p := s.parts[s.rnd.IntN(2)]
 		p.limit = []int32{limitMax, limitMax, 3, 1, 0}[s.rnd.IntN(5)] // with 0 every record is refused for itself
 		s.say("limit %d", p.limit)
@@ -239,6 +261,15 @@ func (s *simulation) act() {
 		s.launch()
 	}
 	s.work()
+}
+
+// changeLeader has a broker die. Of it nothing arrives any more.
+func (s *simulation) changeLeader() {
+	part := s.rnd.IntN(2)
+	s.say("another leader of %d, from %d on", part, s.parts[part].high)
+	s.cutOne(part)
+	s.old = slices.DeleteFunc(s.old, func(r request) bool { return r.part == part })
+	s.parts[part].lead()
 }
 
 // produce writes a bundle to the journal and hands it to the core.
@@ -326,7 +357,7 @@ func (s *simulation) perform(a *action) {
 	case doReplace:
 		s.replace(a)
 	case askFloor:
-		s.core.floored(a.lane, p.next, nil, s.now)
+		s.core.floored(a.lane, p.high, nil, s.now)
 	case askState:
 		present, last := p.describe(a.ident)
 		s.say("describe %s producer %d: %v %d", a.lane.key.name, a.ident.id, present, last)
@@ -422,6 +453,9 @@ func (s *simulation) answer() {
 		if r := s.network[i]; r.part == part {
 			if r.answered {
 				s.network = slices.Delete(s.network, i, i+1)
+				if r.verdict == stored { // is answered when all replicas have it
+					s.parts[part].high = s.parts[part].next
+				}
 				s.core.answered(r.lane, r.batch, r.verdict, r.refusal, r.base, s.now)
 			}
 			return
@@ -430,8 +464,9 @@ func (s *simulation) answer() {
 }
 
 // cut cuts a connection: answers are lost, and requests may arrive later.
-func (s *simulation) cut() {
-	part := s.rnd.IntN(2)
+func (s *simulation) cut() { s.cutOne(s.rnd.IntN(2)) }
+
+func (s *simulation) cutOne(part int) {
 	s.say("cut %d", part)
 	var stay []request
 	for _, r := range s.network {
@@ -478,6 +513,9 @@ func (s *simulation) quiesce() {
 		s.arrive()
 		s.answer()
 		s.late()
+		for _, p := range s.parts {
+			p.high = p.next
+		}
 		s.work()
 		if len(s.journal) == 0 && len(s.network) == 0 && len(s.old) == 0 {
 			return

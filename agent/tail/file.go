@@ -379,7 +379,7 @@ func (t *File) Read(c *Chunk, extent Extent) (o Outcome, lost int64, err error) 
 	if info.Size < t.offset {
 		return t.gone(Truncated, before)
 	}
-	if info.Size == t.offset && info.ModTime != before.ModTime {
+	if info.ModTime != before.ModTime && (info.Size == t.offset || t.endsInNUL()) {
 		same, err := t.headSame()
 		if err != nil {
 			return Idle, 0, err
@@ -390,6 +390,9 @@ func (t *File) Read(c *Chunk, extent Extent) (o Outcome, lost int64, err error) 
 	}
 	return t.read(c, before, extent)
 }
+
+// endsInNUL says that the window tells little: one hole looks like another.
+func (t *File) endsInNUL() bool { return t.wlen > 0 && t.window[t.wlen-1] == 0 }
 
 // headSame compares the file's beginning with what was read of it. It is the
 // slower check, beside the window, for a file that was touched and did not grow.

@@ -11,22 +11,34 @@ var ErrWithinLine = errors.New("the offset lies within a line of the file, so it
 
 // PositionAt is the position at an offset of a file that is read so far. The byte before the offset must end a line.
 func PositionAt(r io.ReaderAt, offset int64) (Position, error) {
+	p, last, err := endAt(r, offset)
+	if err == nil && offset > 0 && last != '\n' {
+		return Position{}, ErrWithinLine
+	}
+	return p, err
+}
+
+// EndOf is the position after a content of a size, which may end within a line.
+func EndOf(r io.ReaderAt, size int64) (Position, error) {
+	p, _, err := endAt(r, size)
+	return p, err
+}
+
+// endAt returns the position at an offset, and the byte before it.
+func endAt(r io.ReaderAt, offset int64) (p Position, last byte, err error) {
 	if offset == 0 {
-		return Position{}, nil
+		return Position{}, 0, nil
 	}
 	var buf [headBytesMax]byte
 	head := buf[:min(offset, headBytesMax)]
 	if n, err := r.ReadAt(head, 0); n < len(head) {
-		return Position{}, fmt.Errorf("read the head: %w", err)
+		return Position{}, 0, fmt.Errorf("read the head: %w", err)
 	}
-	p := Position{Offset: offset, Head: sumOf(head)}
+	p = Position{Offset: offset, Head: sumOf(head)}
 	tail := buf[:min(offset, windowBytes)]
 	if n, err := r.ReadAt(tail, offset-int64(len(tail))); n < len(tail) {
-		return Position{}, fmt.Errorf("read before offset %d: %w", offset, err)
-	}
-	if tail[len(tail)-1] != '\n' {
-		return Position{}, ErrWithinLine
+		return Position{}, 0, fmt.Errorf("read before offset %d: %w", offset, err)
 	}
 	p.Tail = sumOf(tail)
-	return p, nil
+	return p, tail[len(tail)-1], nil
 }
