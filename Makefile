@@ -58,6 +58,9 @@ SINK_BROKERS ?= kafka,sluice
 SINK_TABLES ?= window,nowindow
 SINK_LOADS   ?=
 
+# Faults between topic and HDFS of `make test-files`, some 8 s each.
+FILE_ROUNDS ?= 30
+
 # A module of its own: what the tests' Go clients need is not the product's.
 GO_CLIENTS := internal/compat/goclients
 
@@ -108,8 +111,9 @@ test-agent-chaos: ## the agent under CHAOS_SEEDS (10000) random schedules of fil
 test-faults: ## ROUNDS (200) faults drawn by SEED on NODES (3) brokers and three ZooKeepers under load (root, for network namespaces)
 	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestFaults$$' -v ./internal/faults -args -rounds $(ROUNDS) -seed $(SEED) -nodes $(NODES) -within $(WITHIN) -ensemble 3 -clock -keep $(CURDIR)/build/faults
 
-test-files: ## workers of the file sinks killed and frozen at every step, on local directories and a real HDFS (some 5 minutes)
-	$(GO) test -count=1 -vet=off -p 1 -timeout $(TEST_TIMEOUT) ./sinks/directory ./sinks/hdfs -args -every-step
+test-files: ## workers of the file sinks killed and frozen at every step, on local directories and a real HDFS, and FILE_ROUNDS (30) faults drawn by SEED on a pair of NameNodes (some 10 minutes)
+	$(GO) test -count=1 -vet=off -p 1 -timeout $(TEST_TIMEOUT) ./sinks/directory -args -every-step
+	$(GO) test -count=1 -vet=off -p 1 -timeout $(FAULTS_TIMEOUT) ./sinks/hdfs -args -every-step -storm.rounds $(FILE_ROUNDS) -storm.seed $(SEED)
 
 test-sink-chaos: ## SINK_ROUNDS (75) faults drawn by SEED between brokers (Kafka, and three of these) and a ClickHouse table (with a dedup window, and without), compared record by record
 	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestSinkChaos$$' -v ./sinks/clickhouse -args -storm.rounds $(SINK_ROUNDS) -storm.seed $(SEED) -storm.on $(SINK_BROKERS) -storm.tables $(SINK_TABLES)

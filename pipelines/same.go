@@ -10,6 +10,14 @@ func (p *Pipeline) SameCollecting(q *Pipeline) bool {
 	return sameButPlaces(reflect.ValueOf(part(p)), reflect.ValueOf(part(q)))
 }
 
+// SameStoring says that the sink of p stores the same, in the same way, as that of q: other sinks, inputs, tests and places in the file do not matter.
+func (p *Pipeline) SameStoring(sink *SinkSpec, q *Pipeline, other *SinkSpec) bool {
+	part := func(p *Pipeline, s *SinkSpec) any {
+		return []any{p.Name, p.Brokers, p.Collect == nil, p.Process, p.Topic, p.Errors, s}
+	}
+	return sameButPlaces(reflect.ValueOf(part(p, sink)), reflect.ValueOf(part(q, other)))
+}
+
 var placeType = reflect.TypeFor[Pos]()
 
 // sameButPlaces compares values deeply, but for places in files and for functions, which only find such places.

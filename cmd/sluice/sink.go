@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 
@@ -20,14 +19,17 @@ import (
 func newSink(c *common) *cobra.Command {
 	var cfg sinks.Config
 	var brokers, metrics string
-	var profiled bool
+	var profiled, watched bool
 	memory := sizeValue(sinks.MemoryMaxDefault)
 	cmd := &cobra.Command{
 		Use: "sink FILE...", Short: "Store the records of topics in warehouses",
 		Long: "Runs the sinks of the pipelines as members of their consumer groups, until SIGTERM; then it drains. Start more of them to\n" +
-			"share the partitions. Files may be directories of *.yaml.",
+			"share the partitions. SIGHUP has it take the files again: sinks that changed drain and go on as they are now, without a record lost\n" +
+			"or doubled. Files may be directories of *.yaml.",
 		Args: minArgs(1, "a pipeline file"),
 		RunE: func(cmd *cobra.Command, files []string) error {
+			hup := catchHangups()
+			defer hup.release()
 			log, pipes, err := c.begin(files)
 			if err != nil {
 				return err
@@ -37,22 +39,24 @@ func newSink(c *common) *cobra.Command {
 				return err
 			}
 			defer port.release()
-			cfg.Brokers, cfg.MemoryBytesMax = splitAddrs(brokers), sinks.RecordMemory(int64(memory), countSinks(pipes))
+			cfg.Brokers = splitAddrs(brokers)
 			limitMemory(int64(memory))
 			reg := newRegistry()
-			workers, err := newWorkers(log, reg, pipes, func(*pipelines.Pipeline) sinks.Config { return cfg })
+			all, err := newStoring(log, reg, func(n int) sinks.Config {
+				cfg := cfg
+				cfg.MemoryBytesMax = sinks.RecordMemory(int64(memory), n)
+				return cfg
+			}, pipes)
 			if err != nil {
 				return err
 			}
-			if len(workers) == 0 {
-				return errUsage{errors.New("no pipeline has a `sink:`, so there is nothing for a sink worker to do")}
-			}
-			pages := []page{{statusPath, workers.statuses}}
+			pages := []page{{statusPath, all.statuses}}
 			if profiled {
 				pages = append(pages, profilePages...)
 			}
-			port.serve(cmd.Context(), log, reg, workers.probes(), pages...)
-			return workers.run(cmd.Context())
+			port.serve(cmd.Context(), log, reg, []probe{{"sinks", all.ready}}, pages...)
+			go newReloader(log, reg, files, watched, all.Reload).run(cmd.Context(), hup)
+			return all.run(cmd.Context())
 		},
 	}
 	f := cmd.Flags()
@@ -60,6 +64,7 @@ func newSink(c *common) *cobra.Command {
 	f.StringVar(&cfg.InstanceID, "instance-id", "", "static member of the group: keeps its partitions over a restart within the session timeout")
 	f.DurationVar(&cfg.SessionTimeout, "session-timeout", 0, "how long the group waits for a silent worker; 0 means 15s")
 	f.Var(&memory, "memory-max", "memory that the process may take; fetched records, of all sinks together, take a quarter of it")
+	f.BoolVar(&watched, "watch-config", false, "take the pipeline files again when they change, not only on SIGHUP")
 	f.BoolVar(&profiled, "profiling", false, "serve /debug/pprof on the address of --metrics too: where the worker's CPU and memory go")
 	f.StringVar(&metrics, "metrics", "127.0.0.1:9603", "address of /metrics, /healthz, /readyz and /sinks; empty for none")
 	return cmd
@@ -73,17 +78,9 @@ func newWorkers(log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.
 	var out workers
 	for _, p := range pipes {
 		for _, spec := range p.Sinks {
-			log := log.With("role", "sink", "pipeline", p.Name)
-			if spec.Name != "" {
-				log = log.With("sink", spec.Name)
-			}
-			sink, err := newSinkOf(log, spec)
+			w, err := newWorker(log, reg, p, spec, cfg(p))
 			if err != nil {
-				return nil, fmt.Errorf("%s: sink of pipeline %s: %w", spec.Pos, p.Name, err)
-			}
-			w, err := sinks.NewWorker(log, reg, p, spec, sink, cfg(p))
-			if err != nil {
-				return nil, fmt.Errorf("%s: sink of pipeline %s: %w", spec.Pos, p.Name, err)
+				return nil, err
 			}
 			out = append(out, w)
 		}
@@ -96,6 +93,22 @@ func countSinks(pipes []*pipelines.Pipeline) (n int) {
 		n += len(p.Sinks)
 	}
 	return n
+}
+
+func newWorker(log *slog.Logger, reg prometheus.Registerer, p *pipelines.Pipeline, spec *pipelines.SinkSpec, cfg sinks.Config) (*sinks.Worker, error) {
+	log = log.With("role", "sink", "pipeline", p.Name)
+	if spec.Name != "" {
+		log = log.With("sink", spec.Name)
+	}
+	sink, err := newSinkOf(log, spec)
+	if err != nil {
+		return nil, fmt.Errorf("%s: sink of pipeline %s: %w", spec.Pos, p.Name, err)
+	}
+	w, err := sinks.NewWorker(log, reg, p, spec, sink, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%s: sink of pipeline %s: %w", spec.Pos, p.Name, err)
+	}
+	return w, nil
 }
 
 func newSinkOf(log *slog.Logger, spec *pipelines.SinkSpec) (sinks.Sink, error) {

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"os/user"
 	"path/filepath"
 	"strconv"
@@ -51,6 +50,8 @@ const (
 type HDFSConfig struct {
 	DataNodes   int // 0: 1
 	Replication int // default of new files; 0: 1
+	// Pair has two NameNodes, one active and one standing by.
+	Pair bool
 }
 
 // HDFSServer is an HDFS: a NameNode and DataNodes, each a process. A DataNode that is silent for some 15 s counts as dead.
@@ -60,9 +61,12 @@ type HDFSServer struct {
 	User      string // who may do everything
 	NameNode  *HDFSNode
 	DataNodes []*HDFSNode
+	Second    *HDFSNode // the other NameNode of a pair, else nil
 
-	dir   string
-	parts string
+	dir    string
+	parts  string
+	ha     [2]nameNodeAddrs
+	active int // of a pair; Addr and HTTPAddr are its
 }
 
 // HDFSNode is a process of an HDFS that may be killed and started again.
@@ -102,7 +106,7 @@ func StartHDFS(t testing.TB, cfg HDFSConfig) *HDFSServer {
 	parts := need(t, hdfsPart)
 	s, err := startHDFS(t.Context(), parts, t.TempDir(), "", cfg)
 	if s != nil {
-		for _, n := range append(s.DataNodes, s.NameNode) {
+		for _, n := range append(s.DataNodes, s.NameNode, s.Second) {
 			if n != nil && n.Process != nil {
 				t.Cleanup(func() { n.Kill() }) // the data goes too: no need to wait for a clean stop
 			}
@@ -122,17 +126,14 @@ func startHDFS(ctx context.Context, parts, dir, dirRemoved string, cfg HDFSConfi
 		return nil, err
 	}
 	s := &HDFSServer{dir: dir, parts: parts, User: me.Username}
-	if err := s.configure(max(cfg.Replication, 1)); err != nil {
+	if err := s.configure(cfg); err != nil {
 		return s, err
 	}
-	format := exec.CommandContext(ctx, "java", s.javaArgs(nameNode, "-format", "-force", "-nonInteractive")...)
-	if out, err := format.CombinedOutput(); err != nil {
-		return s, fmt.Errorf("format the HDFS: %w\n%s", err, lastLines(string(out), 20))
-	}
-	s.NameNode = &HDFSNode{dir: dir, command: Command{
-		Name: "namenode", Path: "java", Args: s.javaArgs(nameNode), Dir: dir, Ready: s.pingNameNode, dirRemoved: dirRemoved,
-	}}
-	if err := s.NameNode.start(ctx); err != nil {
+	if cfg.Pair {
+		if err := s.startPair(ctx, dirRemoved); err != nil {
+			return s, err
+		}
+	} else if err := s.startNameNode(ctx, dirRemoved); err != nil {
 		return s, err
 	}
 	for i := range max(cfg.DataNodes, 1) {
@@ -147,6 +148,17 @@ func startHDFS(ctx context.Context, parts, dir, dirRemoved string, cfg HDFSConfi
 	}
 	all.Wait()
 	return s, errors.Join(errs...)
+}
+
+// startNameNode formats and starts the only NameNode.
+func (s *HDFSServer) startNameNode(ctx context.Context, dirRemoved string) error {
+	if err := s.java(ctx, "format the HDFS", s.javaArgs(nameNode, "-format", "-force", "-nonInteractive")); err != nil {
+		return err
+	}
+	s.NameNode = &HDFSNode{dir: s.dir, command: Command{
+		Name: "namenode", Path: "java", Args: s.javaArgs(nameNode), Dir: s.dir, Ready: s.pingNameNode, dirRemoved: dirRemoved,
+	}}
+	return s.NameNode.start(ctx)
 }
 
 func (s *HDFSServer) addDataNode(i int) error {
@@ -194,7 +206,7 @@ func (s *HDFSServer) javaArgs(class string, args ...string) []string {
 }
 
 // configure writes the configuration. The jars come without the pages of the web interface, which does not start without their directories.
-func (s *HDFSServer) configure(replication int) error {
+func (s *HDFSServer) configure(cfg HDFSConfig) error {
 	conf := filepath.Join(s.dir, "conf")
 	for _, app := range []string{"hdfs", "datanode", "secondary", "static"} {
 		dir := filepath.Join(conf, "webapps", app, "WEB-INF")
@@ -226,7 +238,7 @@ func (s *HDFSServer) configure(replication int) error {
 		"hadoop.http.staticuser.user": s.User,
 	}
 	site := map[string]string{
-		"dfs.replication":                                                strconv.Itoa(replication),
+		"dfs.replication":                                                strconv.Itoa(max(cfg.Replication, 1)),
 		"dfs.namenode.name.dir":                                          "file://" + filepath.Join(s.dir, "name"),
 		"dfs.namenode.rpc-address":                                       s.Addr,
 		"dfs.namenode.http-address":                                      s.HTTPAddr,
@@ -245,6 +257,11 @@ func (s *HDFSServer) configure(replication int) error {
 		"dfs.block.access.token.enable":                                  "false",
 		"dfs.namenode.replication.considerLoad":                          "false",
 		"dfs.client.block.write.replace-datanode-on-failure.best-effort": "true",
+	}
+	if cfg.Pair {
+		if err := s.configurePair(core, site); err != nil {
+			return err
+		}
 	}
 	if err := writeHadoopXML(filepath.Join(conf, "core-site.xml"), core); err != nil {
 		return err
@@ -326,7 +343,11 @@ func (s *HDFSServer) state(ctx context.Context) (state hdfsState, err error) {
 
 // bean reads one of the NameNode's beans.
 func (s *HDFSServer) bean(ctx context.Context, name string, into any) error {
-	body, err := s.http(ctx, http.MethodGet, "/jmx", url.Values{"qry": {"Hadoop:service=NameNode,name=" + name}})
+	return s.beanAt(ctx, s.HTTPAddr, name, into)
+}
+
+func (s *HDFSServer) beanAt(ctx context.Context, addr, name string, into any) error {
+	body, err := s.httpAt(ctx, addr, http.MethodGet, "/jmx", url.Values{"qry": {"Hadoop:service=NameNode,name=" + name}})
 	if err != nil {
 		return err
 	}
@@ -341,7 +362,11 @@ func (s *HDFSServer) bean(ctx context.Context, name string, into any) error {
 }
 
 func (s *HDFSServer) http(ctx context.Context, method, path string, query url.Values) ([]byte, error) {
-	u := url.URL{Scheme: "http", Host: s.HTTPAddr, Path: path, RawQuery: query.Encode()}
+	return s.httpAt(ctx, s.HTTPAddr, method, path, query)
+}
+
+func (s *HDFSServer) httpAt(ctx context.Context, addr, method, path string, query url.Values) ([]byte, error) {
+	u := url.URL{Scheme: "http", Host: addr, Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
 		return nil, err

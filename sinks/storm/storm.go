@@ -28,10 +28,11 @@ const settleMax = 2 * time.Minute
 
 // Flags are those of a run.
 type Flags struct {
-	Rounds int    // faults in a row; 0: a few that take no session timeout
-	Seed   uint64 // draws the faults; 0: any
-	On     string // brokers, comma-separated
-	Kinds  string // only faults whose name contains one of these, comma-separated
+	Rounds int           // faults in a row; 0: a few that take no session timeout
+	Seed   uint64        // draws the faults; 0: any
+	On     string        // brokers, comma-separated
+	Kinds  string        // only faults whose name contains one of these, comma-separated
+	For    time.Duration // no round begins later than this; 0: all do
 }
 
 // DefineFlags defines the flags of a test binary, under -storm.
@@ -40,6 +41,7 @@ func DefineFlags() *Flags {
 	flag.IntVar(&f.Rounds, "storm.rounds", 0, "faults in a row, on each kind of broker; 0: a few that take no session timeout")
 	flag.Uint64Var(&f.Seed, "storm.seed", 0, "draws the faults; 0: any")
 	flag.StringVar(&f.On, "storm.on", "kafka", "brokers, comma-separated: kafka, sluice (three nodes)")
+	flag.DurationVar(&f.For, "storm.for", 0, "no round begins later than this; 0: all do")
 	flag.StringVar(&f.Kinds, "storm.kinds", "", "only faults whose name contains one of these, comma-separated")
 	return f
 }
@@ -180,7 +182,8 @@ func (s *Storm) Run(f *Flags, faults []Fault) {
 		rounds = shortRounds
 	}
 	var drawn []int
-	for round := 0; round < rounds; {
+	started := time.Now()
+	for round := 0; round < rounds && (f.For == 0 || time.Since(started) < f.For); {
 		if len(drawn) == 0 {
 			drawn = s.Rng.Perm(len(faults))
 		}
