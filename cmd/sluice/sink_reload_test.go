@@ -21,7 +21,7 @@ import (
 func TestSinkReload(t *testing.T) {
 	const partitions, records = 3, 30_000
 	b := ownBroker(t)
-	b.start()
+	b.part.up()
 	dir := t.TempDir()
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.addr), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {

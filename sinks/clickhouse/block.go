@@ -1,8 +1,10 @@
 package clickhouse
 
 import (
+	"errors"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ClickHouse/ch-go/proto"
 
@@ -25,6 +27,7 @@ type block struct {
 	mu      sync.Mutex // guards what follows, of the INSERT in progress
 	changed error      // the table is no longer what the block was made for
 	abort   func()
+	until   time.Time // no byte of it is sent after this; zero: at any time
 }
 
 // cut ends the INSERT in progress, for the client would wait for the server, and the server for the block.
@@ -37,11 +40,24 @@ func (b *block) cut(err error) {
 	}
 }
 
-// begin makes abort the way to end the INSERT; the function it returns is called when that has ended, and says whether the table had changed.
-func (b *block) begin(abort func()) (end func() error) {
+// errOverdue keeps a process that was stopped in the middle of an INSERT from sending the rows when it wakes: another worker may have the partition by then.
+var errOverdue = errors.New("the claim's deadline passed before the server asked for the rows")
+
+// inTime is asked right before the rows are sent, when the server has said that it takes them.
+func (b *block) inTime() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.changed, b.abort = nil, abort
+	if !b.until.IsZero() && time.Now().After(b.until) {
+		return errOverdue
+	}
+	return nil
+}
+
+// begin makes abort the way to end the INSERT, of which nothing is sent after until; the function it returns is called when that has ended, and says whether the table had changed.
+func (b *block) begin(abort func(), until time.Time) (end func() error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.changed, b.abort, b.until = nil, abort, until
 	return func() error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -94,7 +110,7 @@ func newBlock(spec *pipelines.SinkSpec, t *table) (*block, error) {
 		}
 		f.isTime = !f.nullable && strings.HasPrefix(f.scalar.name, "Date")
 		b.fields = append(b.fields, f)
-		b.input = append(b.input, proto.InputColumn{Name: w.name, Data: wire{c, w.typ, b.cut}})
+		b.input = append(b.input, proto.InputColumn{Name: w.name, Data: wire{c, w.typ, b.cut, b.inTime}})
 		names = append(names, quoteName(w.name))
 	}
 	b.insert = "INSERT INTO " + t.name() + " (" + strings.Join(names, ", ") + ")"

@@ -223,6 +223,7 @@ type wire struct {
 	column
 	declared string      // the type that the table had when the block was made, as the server writes it
 	changed  func(error) // told when it has another for an INSERT
+	inTime   func() error
 }
 
 func (w wire) Type() proto.ColumnType { return proto.ColumnType(w.typ()) }
@@ -230,6 +231,10 @@ func (w wire) Type() proto.ColumnType { return proto.ColumnType(w.typ()) }
 // Infer is called with the type that the column has for this INSERT, before the first byte of it is sent. The server would convert what was made for
 // another type, and wrap what the new one cannot hold.
 func (w wire) Infer(t proto.ColumnType) error {
+	if err := w.inTime(); err != nil {
+		w.changed(err)
+		return err
+	}
 	if string(t) != w.declared {
 		err := fmt.Errorf("type %s became %s: %w", w.declared, t, sinks.ErrSchemaChanged)
 		w.changed(err)

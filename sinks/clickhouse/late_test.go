@@ -254,3 +254,22 @@ func TestViewThatFails(t *testing.T) {
 		})
 	}
 }
+
+// TestNoRowIsSentPastTheDeadline: a process that was stopped after the INSERT's first packet and wakes past the claim's deadline sends no row, and ends the connection.
+func TestNoRowIsSentPastTheDeadline(t *testing.T) {
+	r := newRig(t, testenv.ClickHouse(t), "n Int32", "MergeTree ORDER BY _offset", "")
+	r.fill(1)
+	b := r.block.(*block)
+	column := b.input[0].Data.(wire)
+	for _, c := range []struct {
+		until time.Time
+		ends  bool
+	}{{time.Time{}, false}, {time.Now().Add(time.Minute), false}, {time.Now().Add(-time.Millisecond), true}} {
+		aborted := false
+		end := b.begin(func() { aborted = true }, c.until)
+		err := column.Infer(column.Type())
+		if changed := end(); (err != nil) != c.ends || aborted != c.ends || (changed != nil) != c.ends {
+			t.Errorf("until %s: %v, aborted %t, %v", c.until, err, aborted, changed)
+		}
+	}
+}

@@ -96,7 +96,8 @@ func (c *native) rows(ctx context.Context, q ch.Query, n int) ([][]string, error
 const partsEvent = "MergeTreeDataWriterBlocks"
 
 func (c *native) insert(ctx context.Context, b *block, identity string, settings []ch.Setting) (parts int, err error) {
-	end := b.begin(c.close)
+	until, _ := ctx.Deadline()
+	end := b.begin(c.close, until)
 	err = c.client.Do(ctx, ch.Query{
 		Body:     b.insert + " VALUES",
 		QueryID:  queryID(identity),
