@@ -9,18 +9,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sendFileBytes is how much one call of sendfile is asked for, so that progress
-// is seen.
-const sendFileBytes = 4 << 20
-
 // sendFile sends n bytes of f from pos on out of the page cache. The offset is
 // explicit: the file's own position, which others share, is not touched.
 func (c *Conn) sendFile(f *os.File, pos int64, n int) error {
+	defer runtime.KeepAlive(f)
+	for n > 0 {
+		piece := min(n, residentBytes)
+		c.awaitResident(f, pos, piece, n)
+		if err := c.sendPiece(f, pos, piece); err != nil {
+			return err
+		}
+		pos, n = pos+int64(piece), n-piece
+	}
+	return nil
+}
+
+func (c *Conn) sendPiece(f *os.File, pos int64, n int) error {
 	fd := int(f.Fd())
 	var failed error
 	err := c.raw.Write(func(sock uintptr) bool {
 		for n > 0 {
-			sent, err := unix.Sendfile(int(sock), fd, &pos, min(n, sendFileBytes))
+			sent, err := unix.Sendfile(int(sock), fd, &pos, n)
 			if errors.Is(err, unix.EINTR) {
 				continue
 			}
@@ -40,7 +49,6 @@ func (c *Conn) sendFile(f *os.File, pos int64, n int) error {
 		}
 		return true
 	})
-	runtime.KeepAlive(f)
 	if err == nil {
 		err = failed
 	}

@@ -100,7 +100,13 @@ func (w *writer) large(b []byte) error {
 func (w *writer) inlineRegion(p *Part) error {
 	n := len(w.buf)
 	w.buf = append(w.buf, make([]byte, p.Len)...)
-	return readRegion(p.File, w.buf[n:], p.Pos)
+	dst := w.buf[n:]
+	if f, ok := p.File.(*os.File); ok {
+		if read, errno := readResident(f, dst, p.Pos); errno == 0 && read == len(dst) {
+			return nil
+		}
+	}
+	return readRegion(p.File, dst, p.Pos)
 }
 
 func readRegion(f io.ReaderAt, dst []byte, pos int64) error {
