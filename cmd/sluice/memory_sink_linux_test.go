@@ -15,7 +15,7 @@ import (
 // A backlog over 64 partitions, whose batches expand to many times what is fetched, is many times the worker's memory: the process stays below its limit until all
 // of it is stored.
 func TestSinkMemoryLimit(t *testing.T) {
-	const limit, partitions, records = 192 << 20, 64, 384_000 // of some 400 bytes
+	const limit, partitions, records = 192 << 20, 64, 256_000 // of some 400 bytes
 	addr := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	dir := t.TempDir()
 	testenv.Start(t, testenv.Command{Name: "broker", Path: testenv.Sluice(t), Args: []string{"broker", "--data", filepath.Join(dir, "broker"), "--listen", addr, "--metrics", ""},
