@@ -238,6 +238,8 @@ func (r *files) scanPause() time.Duration {
 
 // dueAt is when the loop must look again if nothing else happens.
 func (r *files) dueAt() time.Time {
+	r.stepping.Lock() // an explanation looks at the rate too
+	defer r.stepping.Unlock()
 	due := r.scanDue()
 	if t, ok := r.timed.first(); ok && t.Before(due) {
 		due = t
