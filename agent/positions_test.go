@@ -185,6 +185,10 @@ func TestExplain(t *testing.T) {
 	r.write("a.log", "one\ntwo\nunfinished")
 	r.write("x.log", "excluded\n")
 	r.store.hold()
+	left := filepath.Join(r.state, socketDirPrefix+"left") // by an agent that was killed
+	if err := os.MkdirAll(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	r.start()
 	r.eventually("lines are on their way", func() bool { return r.store.heldLines() >= 2 })
 	explain := func(name string) InputOfAFile {
@@ -217,6 +221,9 @@ func TestExplain(t *testing.T) {
 	info, err := os.Stat(filepath.Join(r.state, socketName))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket: %v %v", info.Mode(), err)
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("what a killed agent left of its socket stays")
 	}
 	r.halt()
 

@@ -27,6 +27,8 @@ import (
 // A failure is {"error": TEXT} with a status of 400 and up.
 const (
 	socketName = "agent.sock"
+	// socketDirPrefix begins the name of the directory in which the socket is made.
+	socketDirPrefix = "socket-"
 	// socketRequestsMax bounds the requests that are served at once; more wait.
 	socketRequestsMax = 4
 	// socketBodyBytesMax bounds a request, socketAnswerBytesMax what a command takes of an answer.
@@ -65,7 +67,11 @@ func (a *Agent) serveSocket() (stop func()) {
 
 // listenSocket makes the socket within a directory that nobody else may enter, and moves it to its place when only its owner may open it.
 func listenSocket(state string) (net.Listener, error) {
-	dir, err := os.MkdirTemp(state, "socket-")
+	left, _ := filepath.Glob(filepath.Join(state, socketDirPrefix+"*")) // by one that was killed here
+	for _, dir := range left {
+		_ = os.RemoveAll(dir)
+	}
+	dir, err := os.MkdirTemp(state, socketDirPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("make the local socket: %w", err)
 	}
