@@ -129,23 +129,23 @@ func pause(d time.Duration) { <-time.After(d) }
 // TestWorkersKilledAndFrozen kills worker processes at random moments and lets others go on; freezes one past its session, while another takes its
 // partitions, and wakes it. Each record is stored once.
 func TestWorkersKilledAndFrozen(t *testing.T) {
-	t.Run("clickhouse", func(t *testing.T) {
-		server := testenv.ClickHouse(t)
-		for name, settings := range map[string]string{"window": " SETTINGS non_replicated_deduplication_window = 10000", "nowindow": ""} {
-			t.Run(name, func(t *testing.T) {
-				server.Query(t, "CREATE TABLE "+name+" (n UInt64, "+ownDDL+") ENGINE = MergeTree ORDER BY _offset"+settings)
-				c := newChaos(t, name, fmt.Sprintf("  clickhouse: {addr: [%q], table: %s}\n", server.Addr, name))
-				c.server = server
-				c.run()
-				c.heal()
-				want := fmt.Sprintf("%d\t%d\t%d", c.produced, c.produced, c.produced)
-				if got := server.Query(t, "SELECT count(), uniqExact(n), uniqExact(_partition, _offset) FROM "+name); got != want {
-					t.Errorf("%s, want %s", got, want)
-				}
-			})
-		}
-	})
+	for name, settings := range map[string]string{"window": " SETTINGS non_replicated_deduplication_window = 10000", "nowindow": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of it is waiting
+			server := testenv.ClickHouse(t)
+			server.Query(t, "CREATE TABLE "+name+" (n UInt64, "+ownDDL+") ENGINE = MergeTree ORDER BY _offset"+settings)
+			c := newChaos(t, name, fmt.Sprintf("  clickhouse: {addr: [%q], table: %s}\n", server.Addr, name))
+			c.server = server
+			c.run()
+			c.heal()
+			want := fmt.Sprintf("%d\t%d\t%d", c.produced, c.produced, c.produced)
+			if got := server.Query(t, "SELECT count(), uniqExact(n), uniqExact(_partition, _offset) FROM "+name); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		})
+	}
 	t.Run("directory", func(t *testing.T) {
+		t.Parallel()
 		dir := t.TempDir()
 		c := newChaos(t, "directory", "  directory: {path: "+dir+"}\n")
 		c.run()
