@@ -139,11 +139,12 @@ func heldBy(s *source, p tail.Position) bool {
 }
 
 func (r *files) claimedPacked(f tail.Found, o packedOriginal, offset int64) {
-	if o.orphan != nil {
+	whole := offset == o.place.Offset // a longer copy may follow one that is shorter
+	if o.orphan != nil && whole {
 		r.claimed(*o.orphan)
 	}
 	r.mu.Lock()
-	if o.track != nil && r.tracks[o.track.id] == o.track {
+	if o.track != nil && whole && r.tracks[o.track.id] == o.track {
 		delete(r.tracks, o.track.id)
 	}
 	r.account.Copies++

@@ -263,7 +263,9 @@ func (r *files) goOn(file *tail.File, f tail.Found, o *orphan, place tail.Positi
 	}
 	ok, err := file.Resume(place)
 	if ok {
-		r.claimed(*o)
+		if place.Offset == o.place.Offset { // a longer copy may follow one that is shorter
+			r.claimed(*o)
+		}
 		r.log.Info("the file is a copy of one that was read; going on after it", "path", f.Path, "original", o.names[0], "offset", place.Offset)
 		r.count(func(a *Account) { a.Copies++ })
 	}
@@ -320,8 +322,11 @@ func (o *orphan) flying() bool {
 // save needs runner.mu.
 func (o *orphan) save() savedFile {
 	place := o.place
-	if o.flying() {
+	if o.flying() { // the journal is kept from there on, and no longer from where it was acknowledged when the content was gone
 		place = o.acked
+		if f := o.track.former; f.generation == o.generation && f.end.Offset > place.Offset {
+			place = f.end
+		}
 	}
 	f := (&track{id: o.id, born: o.born, generation: o.generation, path: o.names[0], home: o.home, seen: o.since, acked: place}).save()
 	f.Marks = saveMarks(o.marks)

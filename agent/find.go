@@ -193,7 +193,7 @@ func (r *files) found(f tail.Found, now time.Time, onlyKnown bool) {
 	}
 	r.relabel(s, f, now)
 	seen := s.file.Seen()
-	if f.Size != seen.Size || f.ModTime != seen.ModTime || now.UnixNano()-f.ModTime < int64(touchedWithin) {
+	if s.failed || f.Size != seen.Size || f.ModTime != seen.ModTime || now.UnixNano()-f.ModTime < int64(touchedWithin) {
 		r.enqueue(s)
 	}
 }

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/sluice-io/sluice/agent/tail"
@@ -18,7 +20,7 @@ func (r *files) read(s *source, now time.Time, extent tail.Extent) bool {
 	if s.file.Compressed() && !r.mayUnpack(s, now) {
 		return true
 	}
-	s.looked = now
+	s.looked, s.failed = now, false
 	c := &r.chunk
 	defer c.reset()
 	c.lines.LinesMax, c.lines.BytesMax = r.rate.allowed()
@@ -32,6 +34,7 @@ func (r *files) read(s *source, now time.Time, extent tail.Extent) bool {
 	switch {
 	case err != nil:
 		r.unpacked(s)
+		s.failed = true
 		r.say(place{"file", s.path}, "the file cannot be read; trying again at every scan", err)
 		return false
 	case outcome == tail.Truncated || outcome == tail.Rewritten:
@@ -158,7 +161,10 @@ func (r *files) onTime(s *source, now time.Time) {
 		if now.Sub(s.partialSince) >= r.cfg.LineIdle {
 			extent = tail.All
 		}
-		r.read(s, now, extent)
+		if !r.read(s, now, extent) && !s.left { // its descriptor was given up, and there is none free, or it has another name by now
+			r.scanWanted = true
+			r.timed.set(s, now.Add(r.cfg.ScanInterval))
+		}
 	}
 }
 
@@ -194,6 +200,10 @@ func (r *files) unpark(s *source) bool {
 		same, err = s.file.Unpark(s.path)
 	}
 	if err != nil {
+		s.failed = true
+		if errors.Is(err, fs.ErrNotExist) { // it may have another name
+			r.scanWanted = true
+		}
 		r.sayOpen(s.path, err)
 		return false
 	}

@@ -68,13 +68,17 @@ func (r *files) outlived(t *track) {
 
 // outlivedTo moves how far a content was read that its file held no more when the checkpoint was taken.
 func (r *files) outlivedTo(m *journal.Range, end tail.Position) {
-	for i := range r.orphans {
+	known := false
+	for i := range r.orphans { // a checkpoint may hold it twice: a copy of it waited when it was emptied
 		if o := &r.orphans[i]; o.is(tail.ID{Dev: m.Dev, Ino: m.Ino}, m.Born, m.Generation) {
+			known = true
 			if o.place.Offset == m.From {
 				o.place, o.acked, o.marks = end, end, marked(o.marks, end)
 			}
-			return
 		}
+	}
+	if known {
+		return
 	}
 	r.orphans = append(r.orphans, orphan{place: end, acked: end, marks: []tail.Position{end}, names: [2]string{m.Path, m.Path}, home: m.Home, since: time.Unix(m.Seen, 0), known: r.cfg.Now(),
 		id: tail.ID{Dev: m.Dev, Ino: m.Ino}, born: m.Born, generation: m.Generation})

@@ -27,6 +27,7 @@ type source struct {
 	detached bool      // no name leads to it any more
 	gone     time.Time // since when
 	left     bool      // it is followed no more; it may stand in the queue still
+	failed   bool      // it could not be opened or read when it was its turn: the next scan that finds it queues it again
 	fresh    time.Time // when it last had bytes, or was detached
 	looked   time.Time // when it was last read, whether it had bytes or not
 

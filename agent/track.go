@@ -21,8 +21,10 @@ type track struct {
 
 	acked   tail.Position
 	pending []step // chunks in the order read; the first is not settled
-	first   uint64 // sequence of pending[0]
-	size    int64  // of the file at the last look
+	// former is the last settled chunk of a content that the file held before: how far that is delivered while more of it is on its way.
+	former step
+	first  uint64 // sequence of pending[0]
+	size   int64  // of the file at the last look
 	// read and settled are what was read of it, and acknowledged or dropped of that, since the agent started.
 	read, settled Count
 	// sent is what of it went into the journal, dropped what stages dropped or was in no line.
@@ -66,6 +68,8 @@ func (t *track) settle(seq uint64) {
 		// A chunk of a content that is gone says nothing about the present one.
 		if t.pending[n].generation == t.generation {
 			t.acked = t.pending[n].end
+		} else {
+			t.former = t.pending[n]
 		}
 		n++
 	}

@@ -427,10 +427,11 @@ func (t *File) read(c *Chunk, before Info, extent Extent) (Outcome, int64, error
 			return t.gone(Rewritten, before)
 		}
 		atEnd := n == want
+		upTo := extent
 		if !atEnd {
-			extent = Whole
+			upTo = Whole // the next block may hold more, and then the end
 		}
-		more := t.take(c, data, block, extent)
+		more := t.take(c, data, block, upTo)
 		switch {
 		case c.Bytes() > 0:
 			if more || !atEnd {
