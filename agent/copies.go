@@ -280,7 +280,12 @@ func (r *files) shortCopy(o *orphan, file *tail.File, f tail.Found) (end tail.Po
 		return tail.Position{}, nil
 	}
 	x, suspected := r.suspects[f.ID]
-	known := suspected && x.size == f.Size && o.is(x.original.track.id, x.original.track.born, x.generation)
+	known := false
+	if suspected && x.size == f.Size && o.is(x.original.track.id, x.original.track.born, x.generation) {
+		if known, err = x.end.Matches(file.Handle()); err != nil { // another file may have its inode by now
+			return tail.Position{}, err
+		}
+	}
 	for _, m := range slices.Backward(o.marks) {
 		if known {
 			break

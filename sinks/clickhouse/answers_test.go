@@ -1,7 +1,6 @@
 package clickhouse
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -155,14 +154,23 @@ func reset(what string) func(*rig) {
 // hold has a user run a statement that waits a while; it returns when the server has run it for so long.
 func (r *rig) hold(user, statement string, since time.Duration) {
 	r.Helper()
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+r.server.HTTPAddr+"/?query_id=held", strings.NewReader(statement))
-	if err != nil {
-		r.Fatal(err)
+	ctx := r.Context()
+	try := func() (again bool) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.server.HTTPAddr+"/?query_id=held", strings.NewReader(statement))
+		if err != nil {
+			return false
+		}
+		req.SetBasicAuth(user, "")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode != http.StatusOK // the worker's own query was there first
 	}
-	req.SetBasicAuth(user, "")
 	go func() {
-		if resp, err := http.DefaultClient.Do(req); err == nil {
-			resp.Body.Close()
+		for try() {
+			pause(10 * time.Millisecond)
 		}
 	}()
 	r.awaitHeld(true)
