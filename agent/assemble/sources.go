@@ -2,6 +2,7 @@ package assemble
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 )
@@ -67,33 +68,31 @@ func (s *Sources[K, T]) Add(key K, line []byte, bytes int64, first func() T, now
 	}
 	s.held[key] = h
 	if len(s.held) > s.max {
-		oldest := s.ordered()[0]
-		s.End(func(x *Held[T]) bool { return x == oldest }, true, take)
+		s.end(s.ordered()[0], true, take)
 	}
 }
 
 // EndOf ends the open record of a source, if it has one.
 func (s *Sources[K, T]) EndOf(key K, take func(*Held[T])) {
-	if h := s.held[key]; h != nil {
-		delete(s.held, key)
-		take(h)
+	if s.held[key] != nil {
+		s.end(key, false, take)
 	}
 }
 
 // End ends open records, in order of their first lines.
 func (s *Sources[K, T]) End(which func(*Held[T]) bool, split bool, take func(*Held[T])) {
-	for _, h := range s.ordered() {
-		if !which(h) {
-			continue
+	for _, key := range s.ordered() {
+		if which(s.held[key]) {
+			s.end(key, split, take)
 		}
-		for key, x := range s.held {
-			if x == h {
-				delete(s.held, key)
-			}
-		}
-		h.Split = split
-		take(h)
 	}
+}
+
+func (s *Sources[K, T]) end(key K, split bool, take func(*Held[T])) {
+	h := s.held[key]
+	delete(s.held, key)
+	h.Split = split
+	take(h)
 }
 
 // Quiet says that nothing was added to a record since a time.
@@ -101,17 +100,12 @@ func (h *Held[T]) Quiet(since time.Time) bool { return !h.latest.After(since) }
 
 // Each calls f with what is kept of the open records, in order of their first lines.
 func (s *Sources[K, T]) Each(f func(T)) {
-	for _, h := range s.ordered() {
-		f(h.First)
+	for _, key := range s.ordered() {
+		f(s.held[key].First)
 	}
 }
 
-// ordered are the open records in order of their first lines.
-func (s *Sources[K, T]) ordered() []*Held[T] {
-	out := make([]*Held[T], 0, len(s.held))
-	for _, h := range s.held {
-		out = append(out, h)
-	}
-	slices.SortFunc(out, func(a, b *Held[T]) int { return cmp.Compare(a.order, b.order) })
-	return out
+// ordered are the sources with open records, in order of their first lines.
+func (s *Sources[K, T]) ordered() []K {
+	return slices.SortedFunc(maps.Keys(s.held), func(a, b K) int { return cmp.Compare(s.held[a].order, s.held[b].order) })
 }
