@@ -123,13 +123,19 @@ func (e *Event) Delete(name string) {
 // push appends a field that is known not to be there.
 func (e *Event) push(name string, v Value) {
 	if n := len(e.fields); n < cap(e.fields) {
-		if f := &e.fields[:n+1][n]; f.name == name { // as in the event before
-			e.fields = e.fields[:n+1]
-			f.value = v
+		if e.fields[:n+1][n].name == name {
+			e.again(v)
 			return
 		}
 	}
 	e.fields = append(e.fields, field{name: name, value: v})
+}
+
+// again appends the field that the event before had at this place, with another value.
+func (e *Event) again(v Value) {
+	n := len(e.fields)
+	e.fields = e.fields[:n+1]
+	e.fields[n].value = v
 }
 
 // find returns the index of a field or -1. hint is where to look first.
