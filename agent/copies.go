@@ -279,27 +279,23 @@ func (r *files) shortCopy(o *orphan, file *tail.File, f tail.Found) (end tail.Po
 	if f.Size >= o.place.Offset {
 		return tail.Position{}, nil
 	}
-	x, suspected := r.suspects[f.ID]
-	known := false
-	if suspected && x.size == f.Size && o.is(x.original.track.id, x.original.track.born, x.generation) {
-		if known, err = x.end.Matches(file.Handle()); err != nil { // another file may have its inode by now
+	ends := o.marks
+	if x, ok := r.suspects[f.ID]; ok && x.size == f.Size && o.is(x.original.track.id, x.original.track.born, x.generation) {
+		ends = append(slices.Clone(ends), x.end) // another file may have its inode by now
+	}
+	for _, m := range slices.Backward(ends) {
+		if m.Offset != f.Size {
+			continue
+		}
+		same, err := m.Matches(file.Handle())
+		if err != nil {
 			return tail.Position{}, err
 		}
-	}
-	for _, m := range slices.Backward(o.marks) {
-		if known {
-			break
-		}
-		if m.Offset == f.Size {
-			if known, err = m.Matches(file.Handle()); err != nil {
-				return tail.Position{}, err
-			}
+		if same {
+			return tail.EndOf(file.Handle(), f.Size)
 		}
 	}
-	if !known {
-		return tail.Position{}, nil
-	}
-	return tail.EndOf(file.Handle(), f.Size)
+	return tail.Position{}, nil
 }
 
 // endedBefore says that the content was gone before a file was made, which then

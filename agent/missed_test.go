@@ -49,3 +49,40 @@ func TestMovedWhileItWaitsForADescriptor(t *testing.T) {
 		t.Errorf("queued %v as %s", s.queued, s.path)
 	}
 }
+
+// A copy waits that ends before what was read of its original. Another file of its size that has its inode by then is none.
+func TestInodeOfAWaitingCopyUsedAgain(t *testing.T) {
+	dir := t.TempDir()
+	open := func(name, content string) (*tail.File, tail.Position) {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file, err := tail.Open(path, &tail.FileConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { file.Close() })
+		end, err := tail.EndOf(file.Handle(), int64(len(content)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file, end
+	}
+	_, read := open("app.log", "line 1\nline 2\n")
+	original := &source{track: &track{id: tail.ID{Ino: 1}, born: 1}}
+	o := &orphan{place: read, id: original.track.id, born: 1}
+	for _, tc := range []struct {
+		content string
+		copied  bool
+	}{{"line 1\n", true}, {"line 3\n", false}} {
+		_, waited := open("app.log.1", "line 1\n")
+		file, end := open("app.log.2", tc.content)
+		found := tail.Found{Path: "app.log.2", Info: file.Seen()}
+		r := &files{suspects: map[tail.ID]suspect{found.ID: {original: original, size: 7, end: waited}}}
+		got, err := r.shortCopy(o, file, found)
+		if err != nil || tc.copied && got != end || !tc.copied && got.Offset != 0 {
+			t.Errorf("%q: %+v %v", tc.content, got, err)
+		}
+	}
+}
