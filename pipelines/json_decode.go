@@ -133,9 +133,7 @@ func (d *decoder) end() error {
 func (d *decoder) member() error {
 	if d.skipExpectedKey() {
 		v, err := d.value()
-		e, n := d.event, len(d.event.fields)
-		e.fields = e.fields[:n+1]
-		e.fields[n].value = v
+		d.event.again(v)
 		return err
 	}
 	if d.peek() != '"' {
@@ -189,8 +187,7 @@ func (d *decoder) add(key []byte, v Value) error {
 	e, n := d.event, len(d.event.fields)
 	if d.same && n < e.before {
 		if name := e.fields[:n+1][n].name; name == alias(key) {
-			e.fields = e.fields[:n+1]
-			e.fields[n].value = v
+			e.again(v)
 			return nil
 		}
 	}
@@ -326,7 +323,7 @@ func escapeLen(b []byte) int {
 	return 0
 }
 
-// hex4 reads \uXXXX.
+// hex4 reads an escape that is \u with four hex digits.
 func hex4(b []byte) (rune, bool) {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0, false

@@ -184,7 +184,7 @@ func (s *scanner) escape(p []byte) int {
 	return n
 }
 
-// hex4 reads the escape \uXXXX at the beginning of p.
+// hex4 reads an escape at the beginning of p that is \u with four hex digits.
 func hex4(p []byte) (r rune, ok bool) {
 	if len(p) < 6 || p[0] != '\\' || p[1] != 'u' {
 		return 0, false
