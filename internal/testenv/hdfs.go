@@ -314,19 +314,33 @@ func (s *HDFSServer) pingDataNode(ctx context.Context, port int) error {
 // AwaitLive waits until the NameNode counts so many DataNodes as live.
 func (s *HDFSServer) AwaitLive(t testing.TB, n int) {
 	t.Helper()
+	await(t, func(ctx context.Context) error {
+		if state, err := s.state(ctx); err != nil || state.NumLiveDataNodes != n {
+			return fmt.Errorf("the NameNode counts %d DataNodes, want %d (%v)", state.NumLiveDataNodes, n, err)
+		}
+		return nil
+	})
+}
+
+// awaitPoll is the time between two looks at a NameNode.
+const awaitPoll = 100 * time.Millisecond
+
+// await looks until there is no error, and fails t with the last one.
+func await(t testing.TB, look func(context.Context) error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
 	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
+	tick := time.NewTicker(awaitPoll)
 	defer tick.Stop()
 	for {
-		state, err := s.state(ctx)
-		if err == nil && state.NumLiveDataNodes == n {
+		err := look(ctx)
+		if err == nil {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("the NameNode counts %d DataNodes, want %d (%v)", state.NumLiveDataNodes, n, err)
+			t.Fatal(err)
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 )
 
 // The names of an HDFS with two NameNodes, which share their edits in a directory. Neither is active before it is told to be.
@@ -111,22 +110,13 @@ func (s *HDFSServer) Active() *HDFSNode {
 // awaitOutOfSafeMode waits until a NameNode has heard of enough blocks to become active.
 func (s *HDFSServer) awaitOutOfSafeMode(t testing.TB, addr string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	await(t, func(ctx context.Context) error {
 		var info struct{ Safemode string }
-		err := s.beanAt(ctx, addr, "NameNodeInfo", &info)
-		if err == nil && info.Safemode == "" {
-			return
+		if err := s.beanAt(ctx, addr, "NameNodeInfo", &info); err != nil || info.Safemode != "" {
+			return fmt.Errorf("the NameNode at %s: %s (%v)", addr, info.Safemode, err)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("the NameNode at %s: %s (%v)", addr, info.Safemode, err)
-		}
-	}
+		return nil
+	})
 }
 
 // Failover makes the other NameNode active, whether the active one lives or not.
