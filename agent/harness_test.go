@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"flag"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/sluice-io/sluice/agent/producer"
 	"github.com/sluice-io/sluice/internal/record"
+	"github.com/sluice-io/sluice/internal/testenv"
 	"github.com/sluice-io/sluice/pipelines"
 )
 
@@ -227,33 +227,16 @@ type rig struct {
 	yaml  string
 	cfg   Config
 	store *store
-	log   *lockedBuffer
+	log   *testenv.Buffer
 
 	agent *Agent
 	stop  func() error
 }
 
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 // newRig makes directories; DIR in the pipeline stands for that of the logs.
 func newRig(t *testing.T, yaml string) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir(), state: t.TempDir(), yaml: yaml, store: &store{}, log: &lockedBuffer{}}
+	r := &rig{t: t, dir: t.TempDir(), state: t.TempDir(), yaml: yaml, store: &store{}, log: &testenv.Buffer{}}
 	r.cfg = Config{
 		CheckpointInterval: 20 * time.Millisecond, DrainTimeout: 200 * time.Millisecond,
 		ScanInterval: 50 * time.Millisecond, RotateGrace: 200 * time.Millisecond, LineIdle: 100 * time.Millisecond,

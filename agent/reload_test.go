@@ -47,7 +47,7 @@ func startReloadRun(t *testing.T, addr, yaml string) *reloadRun {
 
 func (r *reloadRun) up(yaml string) {
 	r.t.Helper()
-	log := &lockedBuffer{}
+	log := &testenv.Buffer{}
 	a, err := New(slog.New(slog.NewTextHandler(log, nil)), nil, r.parse(yaml), Config{
 		StateDir: r.state, Brokers: []string{r.addr}, CheckpointInterval: 20 * time.Millisecond, DrainTimeout: time.Second,
 		ScanInterval: 20 * time.Millisecond, RotateGrace: 200 * time.Millisecond, AdoptState: true,

@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluice-io/sluice/agent/kubernetes/apifake"
+	"github.com/sluice-io/sluice/internal/testenv"
 )
 
 // patience bounds what a test waits for.
@@ -28,25 +28,8 @@ type rig struct {
 	server  *apifake.Server
 	pods    *Pods
 	cfg     Config
-	log     lockedBuffer
+	log     testenv.Buffer
 	changed chan struct{}
-}
-
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 func newRig(t *testing.T, secure bool) *rig {

@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-io/sluice/broker/replica"
 	"github.com/sluice-io/sluice/broker/server"
 	"github.com/sluice-io/sluice/internal/record"
+	"github.com/sluice-io/sluice/internal/testenv"
 )
 
 // node is a broker's data path over real logs and a real server.
@@ -33,7 +34,7 @@ type node struct {
 	srv        *server.Server
 	partitions *replica.Partitions
 	clock      *fakeClock
-	log        *lockedBuffer
+	log        *testenv.Buffer
 
 	mu    sync.Mutex
 	image *cluster.Image
@@ -41,7 +42,7 @@ type node struct {
 
 func newNode(t testing.TB) *node {
 	t.Helper()
-	n := &node{t: t, dir: t.TempDir(), partitions: new(replica.Partitions), clock: newFakeClock(), log: new(lockedBuffer)}
+	n := &node{t: t, dir: t.TempDir(), partitions: new(replica.Partitions), clock: newFakeClock(), log: new(testenv.Buffer)}
 	n.image = cluster.NewImage("test-cluster", []cluster.Broker{{ID: 1, Host: "one", Port: 9092}, {ID: 2, Host: "two", Port: 9093, Rack: "r"}})
 	log := slog.New(slog.NewTextHandler(n.log, nil))
 	n.api = New(Deps{
@@ -403,24 +404,6 @@ func waitFor(t testing.TB, cond func() bool) {
 		}
 		runtime.Gosched()
 	}
-}
-
-// lockedBuffer takes log lines from several goroutines.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // leads makes a broker lead a partition, as far as the picture of the cluster goes.

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sluice-io/sluice/internal/testenv"
 )
 
 // handlerFunc is a Handler.
@@ -228,7 +230,7 @@ func TestManyAnswersFromManyGoroutines(t *testing.T) {
 }
 
 func TestBadFramesCloseTheirConnectionOnly(t *testing.T) {
-	var log lockedBuffer
+	var log testenv.Buffer
 	s, addr := startLogging(t, Config{MaxRequestBytes: 1000}, echo, &log)
 	good := dial(t, addr)
 	for _, frame := range []string{
@@ -538,7 +540,7 @@ func TestShutdownCutsWhatTakesTooLong(t *testing.T) {
 }
 
 func TestFailLogsTheSoftwareOnce(t *testing.T) {
-	var log lockedBuffer
+	var log testenv.Buffer
 	_, addr := startLogging(t, Config{}, func(r *Request) {
 		r.Conn.SetClientSoftware("librdkafka", "2.0")
 		r.Fail(errors.New("unsupported request"))
@@ -641,24 +643,6 @@ func (c *Conn) lastIsReady() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.inFlight == 3 && c.tail.ready
-}
-
-// lockedBuffer takes log lines from several goroutines.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func TestSumsOfLargeFrames(t *testing.T) {

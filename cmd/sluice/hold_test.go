@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-io/sluice/internal/testenv"
 	"github.com/sluice-io/sluice/pipelines"
 )
 
@@ -77,7 +78,7 @@ var lineNumber = regexp.MustCompile(`line \d{8}`)
 // testRun is a `sluice run` in this process.
 type testRun struct {
 	t    *testing.T
-	log  lockedBuffer
+	log  testenv.Buffer
 	stop func()
 }
 
@@ -138,21 +139,4 @@ func waitUntil(t *testing.T, what string, ok func() bool) {
 		}
 		<-time.After(20 * time.Millisecond)
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

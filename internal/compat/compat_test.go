@@ -20,7 +20,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -180,22 +179,4 @@ func checkSame(t *testing.T, what string, got, want []string) {
 	if missing+extra > 0 {
 		t.Errorf("%s: %d of %d lines missing, %d too many, such as %q", what, missing, len(want), extra, example)
 	}
-}
-
-// buffer is an output that may be read while a process writes it.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

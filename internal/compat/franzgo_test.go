@@ -35,7 +35,7 @@ func TestFranzGoSuite(t *testing.T) {
 	if *kgoFull {
 		skip, records = kgoNotOurs, "50000"
 	}
-	var printed buffer
+	var printed testenv.Buffer
 	path, dir := testenv.FranzGoTests(t)
 	cmd := exec.CommandContext(t.Context(), path, "-test.v", "-test.skip", skip, "-test.timeout", kgoTimeout.String())
 	cmd.Dir = dir

@@ -118,7 +118,7 @@ func produceSpread(t *testing.T, b *broker, topic string, lines []string) {
 // member is a kcat that consumes as a member of a group.
 type member struct {
 	cmd            *exec.Cmd
-	stdout, stderr buffer
+	stdout, stderr testenv.Buffer
 }
 
 func startMember(t *testing.T, b *broker, group, topic string) *member {

@@ -201,7 +201,7 @@ func describeConsumerGroup(t *testing.T, b *broker, name string) {
 // verifiableConsumer is a running kafka-verifiable-consumer.
 type verifiableConsumer struct {
 	cmd            *exec.Cmd
-	stdout, stderr buffer
+	stdout, stderr testenv.Buffer
 }
 
 func startVerifiable(t *testing.T, b *broker, topic, group string, args []string) *verifiableConsumer {

@@ -1,14 +1,12 @@
 package group_test
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -32,22 +30,9 @@ func consumerConfig(t *testing.T) broker.Config {
 }
 
 // lines is what a process prints, line by line, while it runs.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
+type lines struct{ testenv.Buffer }
 
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lines) all() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Fields(l.buf.String())
-}
+func (l *lines) all() []string { return strings.Fields(l.String()) }
 
 // launch starts a client that runs until the test ends, or is killed.
 func launch(t *testing.T, cmd *exec.Cmd) (*exec.Cmd, *lines) {
@@ -61,7 +46,7 @@ func launch(t *testing.T, cmd *exec.Cmd) (*exec.Cmd, *lines) {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("%s printed:\n%s", cmd.Args[0], errs.buf.String())
+			t.Logf("%s printed:\n%s", cmd.Args[0], errs.String())
 		}
 	})
 	return cmd, out
