@@ -148,7 +148,7 @@ func TestAgainstShippers(t *testing.T) {
 			all = append(all, s)
 		}
 	}
-	x := &shipping{kafka: kafka, adm: kadm.NewClient(client)}
+	x := &shipping{kafka: kafka, adm: kadm.NewClient(client), dir: t.TempDir()}
 	for _, m := range []struct {
 		name string
 		run  func(*testing.T, shipper)
@@ -169,7 +169,8 @@ func TestAgainstShippers(t *testing.T) {
 type shipping struct {
 	kafka rival
 	adm   *kadm.Client
-	file  string // the bulk file
+	dir   string // for the bulk file
+	file  string // that, once it is written
 	bytes int64
 	warm  bool // Kafka has had the bulk file
 }
@@ -190,11 +191,7 @@ func (x *shipping) topic(t *testing.T) string {
 // writeBulk writes the file that is sent in bulk: access-log lines of about 200 bytes.
 func (x *shipping) writeBulk(t *testing.T) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "sluice-bench-*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	x.file = filepath.Join(dir, "access.log")
+	x.file = filepath.Join(x.dir, "access.log")
 	f, err := os.Create(x.file)
 	if err != nil {
 		t.Fatal(err)
