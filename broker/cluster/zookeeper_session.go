@@ -18,7 +18,7 @@ type zooKeeperSession struct {
 	conn  *zk.Conn
 	ended chan struct{} // closed when the server has said that the session has ended
 
-	id        int64         // set once it is current
+	id        int64         // set once it is current, under the store's lock
 	connected chan struct{} // closed at the first connection
 
 	// Guarded by the store's lock.
@@ -27,6 +27,7 @@ type zooKeeperSession struct {
 	up      bool // it is connected
 	watches map[watchKey]chan struct{}
 	socket  net.Conn
+	silent  *time.Timer // closes the socket unless the server takes the session up
 }
 
 func newZooKeeperSession(z *ZooKeeper) *zooKeeperSession {
@@ -96,6 +97,9 @@ func (s *zooKeeperSession) event(e zk.Event) {
 	z := s.z
 	z.mu.Lock()
 	defer z.mu.Unlock()
+	if s.silent != nil && e.State != zk.StateConnected {
+		s.silent.Stop()
+	}
 	switch e.State {
 	case zk.StateHasSession:
 		s.up = true
@@ -175,7 +179,19 @@ func (s *zooKeeperSession) dial(network, address string, timeout time.Duration) 
 		return nil, ErrSessionEnded
 	}
 	s.socket = conn
+	s.silent = time.AfterFunc(s.answerTimeout(), func() { _ = conn.Close() })
 	return conn, nil
+}
+
+// answerTimeout is how long a server that took the connection may take to take
+// up the session, for which the client itself waits several session timeouts: a
+// server that hangs must leave the session time to be kept on another. To begin
+// one is a change, which a slow disk may delay.
+func (s *zooKeeperSession) answerTimeout() time.Duration {
+	if s.id == 0 {
+		return s.z.cfg.SessionTimeout
+	}
+	return s.z.patience() / time.Duration(len(s.z.cfg.Servers))
 }
 
 func (s *zooKeeperSession) isOver() bool {

@@ -52,6 +52,25 @@ func newChroot(t *testing.T, servers []string) string {
 	return chroot
 }
 
+// awaitConnected waits until a store has its connection, or has lost it.
+func awaitConnected(t *testing.T, z *ZooKeeper, connected bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		z.mu.Lock()
+		is, changed := z.lost.IsZero(), z.changed
+		z.mu.Unlock()
+		if is == connected {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("connected: %t after %s", is, patience)
+		}
+	}
+}
+
 // expire cuts a client off until its session has ended on the server, which
 // another client sees by its node /mark.
 func expire(t *testing.T, p *testenv.Proxy, s, other Store) {
@@ -127,6 +146,7 @@ func TestZooKeeperQueuedWritesOfAnExpiredSession(t *testing.T) {
 			t.Error("a queued write of an expired session was done")
 		}
 	}
+	awaitConnected(t, z, true)
 	// Those that fail before they are sent go out in the next session, where
 	// only the version of the epoch stops them.
 	err := z.Txn(t.Context(), Check("/epoch", 0), Create("/done/late", nil))
@@ -176,6 +196,35 @@ func TestZooKeeperAwayAndBack(t *testing.T) {
 		t.Errorf("the session did not outlive the server: %+v, %v", stat, err)
 	}
 	txn(t, z, Set("/a", nil, 1))
+}
+
+// A server that takes connections and says nothing, as one does that hangs or is
+// starting, costs the session a pause and no more.
+func TestZooKeeperServerThatSaysNothing(t *testing.T) {
+	server := sharedZooKeeper(t)[0]
+	speaks, silent := testenv.StartProxy(t, server), testenv.StartProxy(t, server)
+	z := openZooKeeper(t, ZooKeeperConfig{
+		Servers: []string{speaks.Addr(), silent.Addr()}, Chroot: newChroot(t, []string{server}), SessionTimeout: 9 * time.Second,
+	})
+	session, err := z.Session(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	z.mu.Lock()
+	used := z.current.socket.RemoteAddr().String()
+	z.mu.Unlock()
+	if used == silent.Addr() { // the client takes them in any order
+		speaks, silent = silent, speaks
+	}
+	silent.Mute()
+	speaks.Cut()
+	awaitConnected(t, z, false)
+	speaks.Flow()
+	awaitConnected(t, z, true)
+	txn(t, z, Create("/a", nil))
+	if isClosed(session.Ended) {
+		t.Error("the session ended with a server that said nothing")
+	}
 }
 
 // A broker that stops while ZooKeeper is away does not wait for it, nor does one
