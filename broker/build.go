@@ -38,7 +38,7 @@ func (b *Broker) build() {
 		ConsumerMembersMax:         b.cfg.ConsumerGroupMembersMax,
 		ConsumerAssignors:          b.cfg.ConsumerGroupAssignors,
 		ConsumerMigration:          migrationPolicies()[b.cfg.ConsumerGroupMigration],
-		ConsumerAssignmentInterval: b.cfg.ConsumerGroupAssignmentInterval,
+		ConsumerAssignmentInterval: func() time.Duration { return b.live.Load().cfg.ConsumerGroupAssignmentInterval },
 	})
 	b.buildAPI()
 	var addresses, names []string

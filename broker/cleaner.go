@@ -30,8 +30,11 @@ type cleaner struct {
 	metrics *cleanerMetrics
 	pace    pacer
 
-	mu   sync.Mutex // guards what follows; taken before the locks of logs
-	busy map[*replica.Partition]bool
+	mu      sync.Mutex      // guards what follows; taken before the locks of logs
+	ctx     context.Context // of the threads; nil: there are none
+	threads sync.WaitGroup
+	running map[int]bool // the threads that have not stopped, by number
+	busy    map[*replica.Partition]bool
 	// failed tells when a compaction failed last, for want of room for example.
 	failed map[*replica.Partition]time.Time
 	// damaged are partitions with a batch that cannot be read. They are left
@@ -40,23 +43,59 @@ type cleaner struct {
 }
 
 func newCleaner(b *Broker) *cleaner {
-	return &cleaner{b: b, metrics: newCleanerMetrics(), busy: map[*replica.Partition]bool{},
+	return &cleaner{b: b, metrics: newCleanerMetrics(), running: map[int]bool{}, busy: map[*replica.Partition]bool{},
 		failed: map[*replica.Partition]time.Time{}, damaged: map[*replica.Partition]bool{}}
 }
 
 // start runs the threads until ctx ends; wait returns when they have stopped.
 func (c *cleaner) start(ctx context.Context) (wait func()) {
-	var threads sync.WaitGroup
-	for range c.b.cfg.CleanerThreads {
-		threads.Go(func() {
-			for ctx.Err() == nil {
-				if !c.step(ctx) {
-					sleep(ctx, c.b.live.Load().cfg.CleanerBackoff)
-				}
-			}
-		})
+	c.mu.Lock()
+	c.ctx = ctx
+	c.mu.Unlock()
+	c.resize()
+	return func() {
+		c.mu.Lock()
+		c.ctx = nil
+		c.mu.Unlock()
+		c.threads.Wait()
 	}
-	return threads.Wait
+}
+
+// resize starts the threads that are wanted and missing. Those that are too many
+// stop by themselves, when their log is done.
+func (c *cleaner) resize() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ctx := c.ctx
+	if ctx == nil {
+		return
+	}
+	for i := range c.b.live.Load().cfg.CleanerThreads {
+		if !c.running[i] {
+			c.running[i] = true
+			c.threads.Go(func() { c.run(ctx, i) })
+		}
+	}
+}
+
+// run is the thread of number i.
+func (c *cleaner) run(ctx context.Context, i int) {
+	for !c.ends(ctx, i) {
+		if !c.step(ctx) {
+			sleep(ctx, c.b.live.Load().cfg.CleanerBackoff)
+		}
+	}
+}
+
+// ends tells a thread whether it is to stop.
+func (c *cleaner) ends(ctx context.Context, i int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ctx.Err() == nil && i < c.b.live.Load().cfg.CleanerThreads {
+		return false
+	}
+	delete(c.running, i)
+	return true
 }
 
 // sleep waits for d or the end of ctx.
@@ -109,7 +148,7 @@ func (c *cleaner) take() *replica.Partition {
 func (c *cleaner) clean(ctx context.Context, p *replica.Partition) error {
 	defer c.b.storeCleaned()
 	work := commitlog.NewCleaner(commitlog.CleanerConfig{
-		DedupeBytes: c.b.live.Load().cfg.CleanerDedupeBytes / int64(c.b.cfg.CleanerThreads),
+		DedupeBytes: c.b.live.Load().cfg.CleanerDedupeBytes / int64(c.b.live.Load().cfg.CleanerThreads),
 		Pace:        func(bytes int) error { return c.pace.wait(ctx, bytes, c.b.live.Load().cfg.CleanerBytesPerSecond) },
 	})
 	for {

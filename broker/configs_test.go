@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -219,6 +220,76 @@ func TestTopicConfigTakesEffect(t *testing.T) {
 	}
 	if config := n.metadata.Image().Topic("t").Config; len(config) != 1 || config["segment.ms"] != "5000" {
 		t.Errorf("%v", config)
+	}
+}
+
+// Threads that are wanted start at once; those that are too many stop when they look next.
+func TestCleanerThreadsChange(t *testing.T) {
+	n := startNode(t, testConfig(t))
+	threads := func() int {
+		n.cleaner.mu.Lock()
+		defer n.cleaner.mu.Unlock()
+		return len(n.cleaner.running)
+	}
+	n.mustAlter(t, ofBroker, "", "log.cleaner.threads=3")
+	if got := threads(); got != 3 {
+		t.Errorf("%d threads", got)
+	}
+	n.mustAlter(t, ofBroker, "", "log.cleaner.threads")
+	for i, ends := range []bool{false, true, true} {
+		if n.cleaner.ends(t.Context(), i) != ends {
+			t.Errorf("thread %d ends: %t", i, !ends)
+		}
+	}
+	n.mustAlter(t, ofBroker, "", "log.cleaner.threads=2")
+	if got := threads(); got != 2 {
+		t.Errorf("%d threads", got)
+	}
+}
+
+// A second member waits for its share until the interval is over, which may be shortened meanwhile.
+func TestAssignmentIntervalChanges(t *testing.T) {
+	n := startNode(t, testConfig(t))
+	n.createTopic(t, "t", 2, nil)
+	n.mustAlter(t, ofBroker, "", "group.consumer.assignment.interval.ms=3600000")
+	cl := n.client(t)
+	beat := func(member string, epoch int32) *kmsg.ConsumerGroupHeartbeatResponse {
+		t.Helper()
+		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		req.Group, req.MemberID, req.MemberEpoch = "g", member, epoch
+		if epoch == 0 {
+			req.RebalanceTimeoutMillis, req.SubscribedTopicNames, req.Topics = 60_000, []string{"t"}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+		}
+		answer, err := req.RequestWith(t.Context(), cl)
+		if err == nil {
+			err = kerr.ErrorForCode(answer.ErrorCode)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	partitions := func(answer *kmsg.ConsumerGroupHeartbeatResponse) (n int) {
+		if answer.Assignment != nil {
+			for _, topic := range answer.Assignment.Topics {
+				n += len(topic.Partitions)
+			}
+		}
+		return n
+	}
+	first, second := uuid.NewString(), uuid.NewString()
+	alone := beat(first, 0)
+	if got := partitions(alone); got != 2 {
+		t.Fatalf("the first member has %d partitions", got)
+	}
+	joined := beat(second, 0)
+	if again := beat(first, alone.MemberEpoch); again.Assignment != nil {
+		t.Errorf("the first member is told of %d partitions before the interval is over", partitions(again))
+	}
+	n.mustAlter(t, ofBroker, "", "group.consumer.assignment.interval.ms=0")
+	beat(second, joined.MemberEpoch)
+	if got := partitions(beat(first, alone.MemberEpoch)); got != 1 {
+		t.Errorf("the first member is told of %d partitions", got)
 	}
 }
 

@@ -61,6 +61,7 @@ func (b *Broker) reconfigureNode(old, new *cluster.Image) bool {
 	b.live.Store(live)
 	b.throttles.set(b.log, own, all)
 	b.mover.nudge() // its rate may be another
+	b.cleaner.resize()
 	b.server.SetConnectionLimits(live.cfg.ConnectionsMax, live.cfg.ConnectionsPerIPMax)
 	return true
 }

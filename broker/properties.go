@@ -121,7 +121,7 @@ func properties() []property {
 		assignorList("group.consumer.assignors", "The server-side assignors that members may ask for: uniform, range. The first one is for members that do not ask.",
 			func(c *Config) *[]string { return &c.ConsumerGroupAssignors }),
 		intervalOrNone("group.consumer.assignment.interval.ms", "How long an assignment of a group of the consumer protocol stays at least, in milliseconds.",
-			func(c *Config) *time.Duration { return &c.ConsumerGroupAssignmentInterval }),
+			func(c *Config) *time.Duration { return &c.ConsumerGroupAssignmentInterval }).whileRunning(),
 		migrationPolicy("group.consumer.migration.policy", "Which groups with members change their protocol: upgrade lets the first member of the consumer protocol take a group of consumers over, downgrade lets the last one that leaves give it back, bidirectional both, disabled none, which also keeps members of the classic protocol out of groups of the other. Groups without members always can."),
 		number("socket.request.max.bytes", 1024, math.MaxInt32, "The largest request, in bytes.", func(c *Config) *int { return &c.RequestBytesMax }),
 		number("socket.send.buffer.bytes", -1, math.MaxInt32, "What the kernel keeps of the answers that a client has not taken, in bytes; -1 leaves it to the kernel, which suits clients far away.",
@@ -152,7 +152,7 @@ func properties() []property {
 		number("num.recovery.threads.per.data.dir", 1, 1024, "How many logs are opened at a time.", func(c *Config) *int { return &c.RecoveryThreads }).whileRunning(),
 		number("log.flush.threads", 1, 1024, "How many logs are synced at a time.", func(c *Config) *int { return &c.FlushThreads }),
 		only("log.cleaner.enable", "true", "Whether compacted topics are compacted.").as(cluster.ConfigBoolean),
-		number("log.cleaner.threads", 1, 1024, "How many logs are compacted at a time.", func(c *Config) *int { return &c.CleanerThreads }),
+		number("log.cleaner.threads", 1, 1024, "How many logs are compacted at a time.", func(c *Config) *int { return &c.CleanerThreads }).whileRunning(),
 		duration("log.cleaner.backoff.ms", time.Millisecond, "How long a thread that finds nothing to compact waits before it looks again, in milliseconds.",
 			func(c *Config) *time.Duration { return &c.CleanerBackoff }).whileRunning(),
 		{
@@ -269,7 +269,7 @@ func list(name, doc string, field func(*Config) *[]string) property {
 // intervalOrNone is a time in milliseconds that may be 0, which the field has as below zero.
 func intervalOrNone(name, doc string, field func(*Config) *time.Duration) property {
 	return property{
-		name: name, typ: cluster.ConfigInt, doc: doc,
+		name: name, typ: cluster.ConfigInt, doc: doc, max: math.MaxInt32,
 		set: setInt(0, math.MaxInt32, func(c *Config, n int64) {
 			*field(c) = time.Duration(n) * time.Millisecond
 			if n == 0 {

@@ -17,7 +17,7 @@ func TestPropertiesAreKafkas(t *testing.T) {
 		"max.connections":                "bounds them", "max.connections.per.ip": "0 is no limit", "queued.max.request.bytes": "bounds them",
 		"num.recovery.threads.per.data.dir": "waits for the disk, not the processor",
 	}
-	onlyAtStart := []string{"listeners", "listener.security.protocol.map", "group.consumer.assignment.interval.ms", "log.cleaner.threads"}
+	onlyAtStart := []string{"listeners", "listener.security.protocol.map"}
 
 	kafkas := map[string][3]string{}
 	text, err := os.ReadFile("testdata/kafka-properties.txt")

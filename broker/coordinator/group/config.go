@@ -35,8 +35,9 @@ type Config struct {
 	ConsumerAssignors []string
 	// ConsumerAssignmentInterval is how long a group's target assignment stays at least
 	// [group.consumer.assignment.interval.ms, 1000]: many members that come together are so
-	// assigned together. Below zero there is no such time.
-	ConsumerAssignmentInterval time.Duration
+	// assigned together. Below zero there is no such time. It is asked for at each heartbeat,
+	// by several goroutines.
+	ConsumerAssignmentInterval func() time.Duration
 	// ConsumerMigration says which groups with members may change their protocol
 	// [group.consumer.migration.policy, bidirectional].
 	ConsumerMigration MigrationPolicy
@@ -74,8 +75,8 @@ func (c Config) withDefaults() Config {
 	if len(c.ConsumerAssignors) == 0 {
 		c.ConsumerAssignors = Assignors()
 	}
-	if c.ConsumerAssignmentInterval == 0 {
-		c.ConsumerAssignmentInterval = time.Second
+	if c.ConsumerAssignmentInterval == nil {
+		c.ConsumerAssignmentInterval = func() time.Duration { return time.Second }
 	}
 	orElse(&c.LoadsMax, 4)
 	return c

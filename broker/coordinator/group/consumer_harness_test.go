@@ -18,11 +18,13 @@ type consumerFixture struct {
 	image *cluster.Image
 }
 
+func always(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
+
 // newConsumerFixture has topic t with six partitions. Targets follow without an interval unless cfg
 // says otherwise.
 func newConsumerFixture(t testing.TB, cfg Config) *consumerFixture {
-	if cfg.ConsumerAssignmentInterval == 0 {
-		cfg.ConsumerAssignmentInterval = -1
+	if cfg.ConsumerAssignmentInterval == nil {
+		cfg.ConsumerAssignmentInterval = always(-1)
 	}
 	f := &consumerFixture{fixture: newFixture(t, cfg), image: cluster.NewImage("c", nil)}
 	f.topic("t", 6)

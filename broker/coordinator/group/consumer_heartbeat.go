@@ -310,7 +310,7 @@ func (d *heartbeatDraft) updateTarget() {
 // not hold a group up.
 func (d *heartbeatDraft) mayAssign() bool {
 	last := time.UnixMilli(d.targetTimestamp)
-	return d.targetTimestamp == 0 || d.now.Before(last) || !d.now.Before(last.Add(max(d.cfg.ConsumerAssignmentInterval, 0)))
+	return d.targetTimestamp == 0 || d.now.Before(last) || !d.now.Before(last.Add(max(d.cfg.ConsumerAssignmentInterval(), 0)))
 }
 
 // reconcile brings the member closer to its target.

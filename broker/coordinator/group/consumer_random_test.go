@@ -71,7 +71,7 @@ func newConsumerSim(t *testing.T, seed uint64) *consumerSim {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	cfg := Config{ConsumerSessionTimeout: 8 * time.Second}
 	if rng.IntN(2) == 0 {
-		cfg.ConsumerAssignmentInterval = time.Second
+		cfg.ConsumerAssignmentInterval = always(time.Second)
 	}
 	s := &consumerSim{consumerFixture: newConsumerFixture(t, cfg), rng: rng, acked: make(map[topicPartition]int64)}
 	s.topic("u", 3)

@@ -229,7 +229,7 @@ func TestConsumerRebalanceTimeout(t *testing.T) {
 
 // Many members that come together are assigned together: one target in an interval.
 func TestConsumerAssignmentInterval(t *testing.T) {
-	f := newConsumerFixture(t, Config{ConsumerAssignmentInterval: time.Second})
+	f := newConsumerFixture(t, Config{ConsumerAssignmentInterval: always(time.Second)})
 	a, b, c := f.consumer("a", "t"), f.consumer("b", "t"), f.consumer("c", "t")
 	a.mustBeat()
 	a.wantHas("t[0 1 2 3 4 5]") // the first one at once
@@ -281,7 +281,7 @@ func TestConsumersFollowTopics(t *testing.T) {
 
 // A member that changes its subscription loses what it no longer wants, at once.
 func TestConsumerChangesSubscription(t *testing.T) {
-	f := newConsumerFixture(t, Config{ConsumerAssignmentInterval: time.Second})
+	f := newConsumerFixture(t, Config{ConsumerAssignmentInterval: always(time.Second)})
 	f.topic("u", 2)
 	a, b := f.consumer("a", "t", "u"), f.consumer("b", "t", "u")
 	f.settle(a, b)
@@ -300,7 +300,7 @@ func TestConsumerChangesSubscription(t *testing.T) {
 
 // What a member no longer subscribes to is taken from it also while there is no new target yet.
 func TestConsumerChangesSubscriptionBeforeTheTarget(t *testing.T) {
-	f := newConsumerFixture(t, Config{ConsumerAssignmentInterval: time.Minute})
+	f := newConsumerFixture(t, Config{ConsumerAssignmentInterval: always(time.Minute)})
 	f.topic("u", 2)
 	f.topic("w", 1)
 	a := f.consumer("a", "t", "u", "w")

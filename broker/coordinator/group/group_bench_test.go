@@ -121,7 +121,7 @@ func BenchmarkConsumerRebalance(b *testing.B) {
 }
 
 func consumersOf(b *testing.B, members int) (f *consumerFixture, all []*consumer) {
-	f = newConsumerFixture(b, Config{ConsumerSessionTimeout: time.Hour, ConsumerAssignmentInterval: time.Second})
+	f = newConsumerFixture(b, Config{ConsumerSessionTimeout: time.Hour, ConsumerAssignmentInterval: always(time.Second)})
 	f.topic("big", members*10)
 	for i := range members {
 		all = append(all, f.consumer(fmt.Sprintf("m%04d", i), "big"))
