@@ -61,7 +61,7 @@ func (r *files) claimArchive(file *tail.File, f tail.Found, now time.Time) (plac
 		r.scanSoon = true
 		return false, true, nil
 	}
-	originals := r.packedOriginals(f, tail.Born(file.Handle()), now)
+	originals := r.packedOriginals(f, r.reading.Looks.BornOf(file.Handle()), now)
 	if len(originals) == 0 {
 		return false, false, nil
 	}
@@ -82,35 +82,44 @@ func (r *files) claimArchive(file *tail.File, f tail.Found, now time.Time) (plac
 // still has all that a copy of it has.
 func (r *files) claimSurveyed(file *tail.File, f tail.Found, v *survey, originals []packedOriginal) (placed, wait bool, err error) {
 	end := v.End()
-	best := -1
+	var followed []*source
+	best, place := -1, tail.Position{}
 	for i, o := range originals {
-		switch {
-		case o.source != nil && heldBy(o.source, end):
+		if o.source == nil {
+			if p := v.readOf(o); p.Offset > place.Offset {
+				best, place = i, p
+			}
+			continue
+		}
+		followed = append(followed, o.source)
+		if heldBy(o.source, end) {
 			// That it was read so far says nothing when it was rewritten since.
 			unread := o.place.Offset < end.Offset || !heldBy(o.source, o.place)
 			if unread {
 				r.enqueue(o.source)
 			}
 			return r.claimAt(file, f, o, end, unread)
-		case o.source == nil && v.has(o.place) && (best < 0 || o.place.Offset > originals[best].place.Offset):
-			best = i
 		}
+	}
+	if r.emptied(followed) { // that is to be noticed first
+		return false, true, nil
 	}
 	if best >= 0 {
-		return r.claimAt(file, f, originals[best], originals[best].place, false)
+		return r.claimAt(file, f, originals[best], place, false)
 	}
-	for _, o := range originals {
-		if o.source == nil && end.Offset < o.place.Offset && slices.Contains(o.marks, end) {
-			return r.claimAt(file, f, o, end, false)
-		}
+	return false, false, nil
+}
+
+// readOf is up to where the content of a file that is gone was read of what was surveyed; nowhere when it is no copy of it.
+func (v *survey) readOf(o packedOriginal) tail.Position {
+	end := v.End()
+	switch {
+	case v.has(o.place):
+		return o.place
+	case end.Offset < o.place.Offset && slices.Contains(o.marks, end):
+		return end
 	}
-	var followed []*source
-	for _, o := range originals {
-		if o.source != nil {
-			followed = append(followed, o.source)
-		}
-	}
-	return false, r.emptied(followed), nil
+	return tail.Position{}
 }
 
 // claimAt goes to a position of an original, when what it has up to there was
@@ -156,7 +165,7 @@ func (r *files) claimedPacked(f tail.Found, o packedOriginal, offset int64) {
 // packedOriginals are the contents, followed or gone, that a compressed file may
 // be a copy of by its name, and by its birth: they were made before it.
 func (r *files) packedOriginals(f tail.Found, born int64, now time.Time) (out []packedOriginal) {
-	for _, s := range r.sources {
+	for _, s := range inOrder(r.sources) {
 		if !s.file.Compressed() && !bornAfter(s.track.born, born) && s.file.ID() != f.ID && packedFrom(f.Path, s.track.path, s.path) {
 			r.mu.Lock()
 			flying := len(s.track.pending) > 0
@@ -172,7 +181,7 @@ func (r *files) packedOriginals(f tail.Found, born int64, now time.Time) (out []
 			out = append(out, packedOriginal{place: o.place, names: o.names, orphan: &o, flying: o.flying(), marks: o.marks})
 		}
 	}
-	for id, t := range r.tracks {
+	for id, t := range inOrder(r.tracks) {
 		if !t.followed && id != f.ID && !bornAfter(t.born, born) && t.packed == 0 && t.readTo().Offset > 0 && packedFrom(f.Path, t.path, t.path) {
 			out = append(out, packedOriginal{place: t.readTo(), names: [2]string{t.path, t.path}, track: t, flying: len(t.pending) > 0, marks: slices.Clone(t.marks)})
 		}
@@ -307,7 +316,7 @@ func (v *survey) has(p tail.Position) bool {
 // mayUnpack says whether a compressed file may be read now: when it is at rest,
 // and one at a time, for each takes the memory of a decompressor.
 func (r *files) mayUnpack(s *source, now time.Time) bool {
-	info, err := tail.InfoOf(s.file.Handle())
+	info, err := r.reading.Looks.InfoOf(s.file.Handle())
 	if err != nil {
 		return true // reading will say it
 	}

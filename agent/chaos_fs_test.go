@@ -1,27 +1,81 @@
 package agent
 
 import (
+	"bytes"
+	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
+	"sync"
 
 	"github.com/sluice-io/sluice/agent/journal"
 )
 
-// crashFS is pebble's crashable file system as a journal's. A fuse stops it: in the middle of a write, before or after it.
+// crashFS is a journal's file system in memory that forgets what was not synced when the power is cut. A fuse stops it: in the middle of a
+// write, before or after it. All that it does follows from the generator given to powerCut, so that a seed replays.
 type crashFS struct {
-	mem  *vfs.MemFS
+	mu   sync.Mutex // guards all below it
+	dirs map[string]*crashDir
 	fuse *fuse
 	part int
 }
 
-func newCrashFS() *crashFS { return &crashFS{mem: vfs.NewCrashableMem()} }
+// crashDir are the names of files in a directory, and those of them that are synced.
+type crashDir struct {
+	files, synced map[string]*crashNode
+	durable       bool // the directory above it is synced
+}
+
+// crashNode is a file's content, of which a prefix is synced: files of a journal only grow.
+type crashNode struct {
+	data   []byte
+	synced int
+}
+
+// crashBlockBytes is in what pieces a power cut takes or leaves what was not synced.
+const crashBlockBytes = 4 << 10
+
+func newCrashFS() *crashFS { return &crashFS{dirs: map[string]*crashDir{}, fuse: &fuse{}} }
 
 // powerCut is what is left: what was synced, and some of what was not.
 func (c *crashFS) powerCut(rnd *rand.Rand) *crashFS {
-	return &crashFS{fuse: &fuse{}, mem: c.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rnd.IntN(101), RNG: rnd})}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out, percent := newCrashFS(), rnd.IntN(101)
+	stays := func() bool { return rnd.IntN(100) < percent }
+	for _, dir := range slices.Sorted(maps.Keys(c.dirs)) {
+		d := c.dirs[dir]
+		if !d.durable && !stays() {
+			continue
+		}
+		names := maps.Clone(d.synced)
+		for _, name := range slices.Sorted(maps.Keys(d.files)) {
+			if stays() {
+				names[name] = d.files[name]
+			}
+		}
+		left := map[string]*crashNode{}
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			left[name] = names[name].powerCut(stays)
+		}
+		out.dirs[dir] = &crashDir{files: left, synced: maps.Clone(left), durable: true}
+	}
+	return out
+}
+
+// powerCut is the content that is left. Blocks before one that stayed are zeroes when they did not.
+func (n *crashNode) powerCut(stays func() bool) *crashNode {
+	data := bytes.Clone(n.data[:n.synced])
+	for at := n.synced - n.synced%crashBlockBytes; at < len(n.data); at += crashBlockBytes {
+		if block := n.data[at:min(at+crashBlockBytes, len(n.data))]; stays() {
+			data = append(data, make([]byte, max(at+len(block)-len(data), 0))...)
+			copy(data[at:], block)
+		}
+	}
+	return &crashNode{data: data, synced: len(data)}
 }
 
 func (c *crashFS) step() (percent int) {
@@ -31,78 +85,124 @@ func (c *crashFS) step() (percent int) {
 	})
 }
 
-func (c *crashFS) MkdirAll(dir string) error { return c.mem.MkdirAll(dir, 0o700) }
+func (c *crashFS) dir(name string) *crashDir { return c.dirs[filepath.Clean(name)] }
+
+func (c *crashFS) MkdirAll(dir string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for dir = filepath.Clean(dir); c.dir(dir) == nil; dir = filepath.Dir(dir) {
+		c.dirs[dir] = &crashDir{files: map[string]*crashNode{}, synced: map[string]*crashNode{}}
+	}
+	return nil
+}
 
 func (c *crashFS) Create(name string) (journal.File, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.step() == 0 {
 		return nil, errKilled
 	}
-	if _, err := c.mem.Stat(name); err == nil {
+	d := c.dir(filepath.Dir(name))
+	if d == nil {
+		return nil, os.ErrNotExist
+	}
+	if d.files[filepath.Base(name)] != nil {
 		return nil, os.ErrExist
 	}
-	f, err := c.mem.Create(name, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return nil, err
-	}
-	return &crashFile{File: f, fs: c, name: name}, nil
+	n := &crashNode{}
+	d.files[filepath.Base(name)] = n
+	return &crashFile{fs: c, node: n}, nil
 }
 
 func (c *crashFS) Open(name string) (journal.File, error) {
-	info, err := c.mem.Stat(name)
-	if err != nil {
-		return nil, err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dir(name) != nil {
+		return &crashFile{fs: c, dir: filepath.Clean(name)}, nil
 	}
-	open := c.mem.OpenDir
-	if !info.IsDir() {
-		open = func(name string) (vfs.File, error) { return c.mem.Open(name) }
+	if d := c.dir(filepath.Dir(name)); d != nil {
+		if n := d.files[filepath.Base(name)]; n != nil {
+			return &crashFile{fs: c, node: n}, nil
+		}
 	}
-	f, err := open(name)
-	if err != nil {
-		return nil, err
-	}
-	return &crashFile{File: f, fs: c, name: name}, nil
+	return nil, os.ErrNotExist
 }
 
 func (c *crashFS) Remove(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.step() == 0 {
 		return errKilled
 	}
-	return c.mem.Remove(name)
+	d := c.dir(filepath.Dir(name))
+	if d == nil || d.files[filepath.Base(name)] == nil {
+		return os.ErrNotExist
+	}
+	delete(d.files, filepath.Base(name))
+	return nil
 }
 
-func (c *crashFS) List(dir string) ([]string, error) { return c.mem.List(dir) }
+func (c *crashFS) List(dir string) ([]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.dir(dir)
+	if d == nil {
+		return nil, os.ErrNotExist
+	}
+	return slices.Sorted(maps.Keys(d.files)), nil
+}
 
+// crashFile is an open file, or an open directory.
 type crashFile struct {
-	vfs.File
 	fs   *crashFS
-	name string
+	node *crashNode
+	dir  string // of a directory
 }
 
 func (f *crashFile) Write(p []byte) (int, error) {
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
 	percent := f.fs.step()
-	n, err := f.File.Write(p[:len(p)*percent/100])
+	done := p[:len(p)*percent/100]
+	f.node.data = append(f.node.data, done...)
 	if percent < 100 {
-		return n, errKilled
+		return len(done), errKilled
 	}
-	return n, err
+	return len(done), nil
 }
 
-// ReadAt reads through a new handle: the one that writes cannot.
 func (f *crashFile) ReadAt(p []byte, at int64) (int, error) {
-	r, err := f.fs.mem.Open(f.name)
-	if err != nil {
-		return 0, err
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
+	if at >= int64(len(f.node.data)) {
+		return 0, io.EOF
 	}
-	defer r.Close()
-	return r.ReadAt(p, at)
+	n := copy(p, f.node.data[at:])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
 }
 
 func (f *crashFile) Sync() error {
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
 	if f.fs.step() < 100 {
 		return errKilled
 	}
-	return f.File.Sync()
+	if f.dir != "" {
+		d := f.fs.dir(f.dir)
+		d.synced = maps.Clone(d.files)
+		for name, below := range f.fs.dirs {
+			below.durable = below.durable || filepath.Dir(name) == f.dir
+		}
+		return nil
+	}
+	f.node.synced = len(f.node.data)
+	return nil
 }
+
+func (f *crashFile) Close() error { return nil }
 
 // movedFS is a crashFS whose directory has another name since.
 type movedFS struct {

@@ -87,7 +87,7 @@ type suspect struct {
 	original *source
 	// generation is of the original's content.
 	generation uint64
-	// size is how much of the original it had when they were compared; 0: all that was read of it.
+	// size is how much of the original it had when they were compared; 0: they were not yet, or nothing of it was read.
 	size int64
 	end  tail.Position // after that
 }
@@ -104,7 +104,7 @@ func (r *files) suspected(original *source) bool {
 
 // suspectedLocked needs runner.mu, and no step to be under way.
 func (r *files) suspectedLocked() (out []savedFile) {
-	for _, x := range r.suspects {
+	for _, x := range inOrder(r.suspects) {
 		t := x.original.track
 		if t.acked.Offset > 0 {
 			f := (&track{id: t.id, born: t.born, generation: t.generation, path: t.path, home: t.home, seen: x.since, acked: t.acked}).save()
@@ -119,14 +119,15 @@ func (r *files) suspectedLocked() (out []savedFile) {
 }
 
 // orphan remembers the content of a track up to a place.
-func (r *files) orphan(t *track, place tail.Position, path string, now time.Time) {
+func (r *files) orphan(t *track, place tail.Position, path string) {
+	now := r.cfg.Now() // not when the step began, for the copy may be younger
 	if place.Offset == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	marks := slices.Clone(t.marks)
-	for _, x := range r.suspects {
+	for _, x := range inOrder(r.suspects) {
 		if x.size > 0 && x.original.track == t && x.generation == t.generation {
 			marks = append(marks, x.end)
 		}
@@ -151,7 +152,7 @@ func (r *files) relatives(path string, now time.Time) (out []orphan) {
 			out = append(out, o)
 		}
 	}
-	for _, t := range r.tracks {
+	for _, t := range inOrder(r.tracks) {
 		if place := t.readTo(); t.followed || t.replaced || place.Offset == 0 {
 			continue
 		}
@@ -226,7 +227,11 @@ func (r *files) claimCopy(file *tail.File, f tail.Found, born int64, now time.Ti
 	}
 	// What is followed may have more of it: what is gone may be no more than a hole, which begins many files.
 	s, err := r.originalOf(file, f)
-	if err == nil && s != nil && min(s.file.Offset(), f.Size) > place.Offset {
+	switch {
+	case err != nil:
+	case s == nil: // or may have had: what was emptied a moment ago
+		wait = r.emptied(r.originals(f))
+	case min(s.file.Offset(), f.Size) > place.Offset:
 		wait, err = r.suspect(file, f, now)
 	}
 	if wait || err != nil {
@@ -339,21 +344,27 @@ func (o *orphan) save() savedFile {
 func (r *files) suspect(file *tail.File, f tail.Found, now time.Time) (bool, error) {
 	original, err := r.originalOf(file, f)
 	if err != nil || original == nil {
-		delete(r.suspects, f.ID)
-		return r.emptied(r.originals(f)), err
+		emptied := r.emptied(r.originals(f))
+		if !emptied { // else what was compared is what tells the copy when that is noticed
+			delete(r.suspects, f.ID)
+		}
+		return emptied, err
 	}
 	x, ok := r.suspects[f.ID]
 	if !ok {
 		x.since = now
 		r.soil()
 	}
-	x.original, x.generation, x.size = original, original.track.generation, 0
-	if f.Size < original.file.Offset() && !r.emptied([]*source{original}) {
+	if x.original != original || x.generation != original.track.generation {
+		x.original, x.generation, x.size = original, original.track.generation, 0
+	}
+	// What was not begun may hold another content since, and would not tell.
+	if f.Size != x.size && original.file.Offset() > 0 && !r.emptied([]*source{original}) {
 		if x.end, err = tail.EndOf(file.Handle(), f.Size); err != nil {
 			return false, err
 		}
-		if x.size = f.Size; !ok && r.kept.save != nil {
-			r.kept.save() // where it ends is to be known after a crash
+		if x.size = f.Size; r.kept.save != nil {
+			r.kept.save() // where it ends is to be known after a crash, when more than that may have been read of the original
 		}
 	}
 	r.suspects[f.ID] = x
@@ -395,7 +406,7 @@ func handleOf(s *source) (f *os.File, done func()) {
 	if err != nil {
 		return nil, nil
 	}
-	if info, err := tail.InfoOf(f); err != nil || info.ID != s.file.ID() {
+	if !s.file.Is(f) {
 		_ = f.Close() // only looked at
 		return nil, nil
 	}
@@ -464,7 +475,7 @@ func (r *files) home(path string) uint64 {
 	dir := filepath.Dir(path)
 	ino, ok := r.homes[dir]
 	if !ok {
-		info, _ := tail.Stat(dir) // 0 then
+		info, _ := r.reading.Looks.Stat(dir) // 0 then
 		ino = info.Ino
 		r.homes[dir] = ino
 	}

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"slices"
-
-	"github.com/sluice-io/sluice/agent/tail"
 )
 
 // boundDeleted returns what removed files keep on disk because they are still read, and lets go of those removed longest ago when that is more
@@ -18,7 +16,7 @@ func (r *files) boundDeleted() (deleted int64) {
 		if !s.detached {
 			continue
 		}
-		if info, err := tail.InfoOf(s.file.Handle()); err == nil && info.Links == 0 {
+		if info, err := r.reading.Looks.InfoOf(s.file.Handle()); err == nil && info.Links == 0 {
 			deleted += info.Size
 			all = append(all, removed{s, info.Size})
 		}

@@ -213,7 +213,7 @@ func (r *files) relabel(s *source, f tail.Found, now time.Time) {
 		return
 	}
 	if s.path != f.Path {
-		if info, err := tail.Stat(s.path); err == nil && info.ID == f.ID {
+		if info, err := r.reading.Looks.Stat(s.path); err == nil && info.ID == f.ID {
 			return // both names lead to it
 		}
 		r.log.Debug("file renamed", "from", s.path, "to", f.Path)
@@ -293,7 +293,7 @@ func (r *files) hintOther(path string, s *source) {
 		r.scanWanted = true
 		return
 	}
-	if info, err := tail.Stat(path); err == nil && info.Dir {
+	if info, err := r.reading.Looks.Stat(path); err == nil && info.Dir {
 		r.scanWanted = true
 	}
 }
@@ -337,7 +337,7 @@ func (r *files) follow(f tail.Found, now time.Time, onlyKnown bool) {
 
 // identify finds out where to begin. wait says that it cannot be told yet.
 func (r *files) identify(file *tail.File, f tail.Found, now time.Time, onlyKnown bool) (t *track, wait bool, err error) {
-	born := tail.Born(file.Handle())
+	born := r.reading.Looks.BornOf(file.Handle())
 	r.mu.Lock()
 	known := r.tracks[f.ID]
 	r.mu.Unlock()
@@ -396,7 +396,7 @@ func (r *files) recall(file *tail.File, known *track, f tail.Found, born int64, 
 		return ok, err
 	}
 	known.replaced = true
-	r.orphan(known, read, known.path, now)
+	r.orphan(known, read, known.path)
 	return false, nil
 }
 
@@ -503,7 +503,7 @@ func (r *files) park() bool {
 		if s.file.Handle() == nil || s.detached {
 			continue
 		}
-		if best == nil || s.queued != best.queued && best.queued || s.queued == best.queued && s.fresh.Before(best.fresh) {
+		if best == nil || s.queued != best.queued && best.queued || s.queued == best.queued && s.quieter(best) {
 			best = s
 		}
 	}
@@ -568,7 +568,7 @@ func (r *files) detachedPause() time.Duration {
 func (r *files) drop(s *source) {
 	id := s.file.ID()
 	if r.suspected(s) { // its copy outlives it
-		r.orphan(s.track, s.file.Position(), s.path, r.cfg.Now())
+		r.orphan(s.track, s.file.Position(), s.path)
 	}
 	r.release(s)
 	r.mu.Lock()

@@ -48,7 +48,7 @@ func (r *files) forgetOlder(before time.Time, most int) (n int) {
 	var out []*track
 	kept := 0
 	for _, t := range gone {
-		if kept++; (t.seen.Before(before) || kept > most) && certainlyGone(t.path, t.id) {
+		if kept++; (t.seen.Before(before) || kept > most) && certainlyGone(r.reading.Looks, t.path, t.id) {
 			out = append(out, t)
 			kept--
 		}
@@ -66,8 +66,8 @@ func (r *files) forgetOlder(before time.Time, most int) (n int) {
 }
 
 // certainlyGone says that a file is not where it was, as far as its own file system tells.
-func certainlyGone(path string, id tail.ID) bool {
-	info, err := tail.Stat(path)
+func certainlyGone(looks *tail.Looks, path string, id tail.ID) bool {
+	info, err := looks.Stat(path)
 	if err == nil {
 		return info.ID != id
 	}
@@ -75,7 +75,7 @@ func certainlyGone(path string, id tail.ID) bool {
 		return false
 	}
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
-		info, err := tail.Stat(dir)
+		info, err := looks.Stat(dir)
 		if err == nil {
 			return info.Dev == id.Dev
 		}

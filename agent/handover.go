@@ -11,7 +11,7 @@ func (r *files) inherit(from input) {
 	if !ok {
 		return
 	}
-	for id, s := range old.sources {
+	for id, s := range inOrder(old.sources) {
 		if t := r.tracks[id]; t != nil && s.file.Handle() != nil && r.wants(s) {
 			r.adopt(s, t)
 		}
@@ -21,7 +21,7 @@ func (r *files) inherit(from input) {
 // wants says whether a file is to be followed on: where its name leads to it still, the patterns decide by that; where it does not, by the
 // name it was found under.
 func (r *files) wants(s *source) bool {
-	if info, err := tail.Stat(s.path); err == nil && info.ID == s.file.ID() {
+	if info, err := r.reading.Looks.Stat(s.path); err == nil && info.ID == s.file.ID() {
 		return r.scanner.Matches(s.path)
 	}
 	return r.scanner.Matches(s.track.path) || r.scanner.Matches(s.path)
@@ -40,6 +40,8 @@ func (r *files) adopt(s *source, t *track) {
 		r.close(file)
 		return
 	}
+	size := file.Seen().Size
+	file.GoOn(s.file)
 	now := r.cfg.Now()
 	x := &source{file: file, track: t, fresh: now, path: s.path, real: s.real, detached: s.detached}
 	x.partition, x.pod = -1, s.pod
@@ -51,7 +53,7 @@ func (r *files) adopt(s *source, t *track) {
 		}
 	}
 	r.mu.Lock()
-	t.followed, t.size = true, file.Seen().Size
+	t.followed, t.size = true, size
 	r.mu.Unlock()
 	r.alive(t)
 	r.label(x)

@@ -343,7 +343,7 @@ func (s *State) ForgetVanished() (n int, err error) {
 	for _, name := range s.Pipelines() {
 		err := s.Change(name, func(files *[]FilePosition) error {
 			*files = slices.DeleteFunc(*files, func(f FilePosition) bool {
-				gone := certainlyGone(f.Path, tail.ID{Dev: f.Dev, Ino: f.Ino})
+				gone := certainlyGone(nil, f.Path, tail.ID{Dev: f.Dev, Ino: f.Ino})
 				if gone {
 					n++
 				}

@@ -174,7 +174,7 @@ func TestCertainlyGone(t *testing.T) {
 		if err := tc.do(); err != nil {
 			t.Fatal(err)
 		}
-		if got := certainlyGone(path, tc.id); got != tc.want {
+		if got := certainlyGone(nil, path, tc.id); got != tc.want {
 			t.Errorf("%s: %v", tc.what, got)
 		}
 	}

@@ -82,7 +82,7 @@ func (r *files) renew(s *source, outcome tail.Outcome, lost int64, now time.Time
 		what = "the file was rewritten; reading from its beginning"
 	}
 	r.log.Info(what, "path", s.path, "read_to", s.file.Offset(), "size", s.file.Seen().Size, "lost_bytes_estimate", lost)
-	r.orphan(s.track, s.file.Position(), s.path, now)
+	r.orphan(s.track, s.file.Position(), s.path)
 	s.file.Reset()
 	r.mu.Lock()
 	s.track.renew()
@@ -209,7 +209,7 @@ func (r *files) unpark(s *source) bool {
 	}
 	if same {
 		r.hold(1)
-		if born := tail.Born(s.file.Handle()); born == s.track.born {
+		if born := r.reading.Looks.BornOf(s.file.Handle()); born == s.track.born {
 			return true
 		}
 		r.close(s.file)

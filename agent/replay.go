@@ -39,10 +39,10 @@ func (r *files) replayOne(m *journal.Range) *track {
 		t = &track{id: id, born: m.Born, generation: m.Generation, path: m.Path, home: m.Home, seen: time.Unix(m.Seen, 0), acked: end}
 		r.tracks[id] = t
 	case m.Generation > t.generation || m.Born != t.born:
-		r.outlived(t)
+		r.outlived(t, m.Seen)
 		t.born, t.generation, t.path, t.home, t.seen, t.acked = m.Born, m.Generation, m.Path, m.Home, time.Unix(m.Seen, 0), end
 	case m.Generation < t.generation && m.Born == t.born:
-		r.outlivedTo(m, end)
+		r.outlivedTo(m, end, t.seen)
 		return nil
 	case m.Generation < t.generation || m.To <= t.acked.Offset: // the checkpoint has it
 		return nil
@@ -57,17 +57,18 @@ func (r *files) replayOne(m *journal.Range) *track {
 	return t
 }
 
-// outlived remembers the content of a file that holds another one since: a copy of it may turn up.
-func (r *files) outlived(t *track) {
+// outlived remembers the content of a file that holds another one since: a copy of it may turn up. It was gone when the other one was read,
+// which is long after it was looked at last, perhaps.
+func (r *files) outlived(t *track, read int64) {
 	if t.acked.Offset > 0 {
-		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, home: t.home, since: t.seen, known: r.cfg.Now(), marks: t.marks,
+		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, home: t.home, since: time.Unix(read, 0), known: r.cfg.Now(), marks: t.marks,
 			id: t.id, born: t.born, generation: t.generation})
 		t.marks = nil
 	}
 }
 
-// outlivedTo moves how far a content was read that its file held no more when the checkpoint was taken.
-func (r *files) outlivedTo(m *journal.Range, end tail.Position) {
+// outlivedTo moves how far a content was read that its file held no more when the checkpoint looked at that.
+func (r *files) outlivedTo(m *journal.Range, end tail.Position, looked time.Time) {
 	known := false
 	for i := range r.orphans { // a checkpoint may hold it twice: a copy of it waited when it was emptied
 		if o := &r.orphans[i]; o.is(tail.ID{Dev: m.Dev, Ino: m.Ino}, m.Born, m.Generation) {
@@ -80,6 +81,6 @@ func (r *files) outlivedTo(m *journal.Range, end tail.Position) {
 	if known {
 		return
 	}
-	r.orphans = append(r.orphans, orphan{place: end, acked: end, marks: []tail.Position{end}, names: [2]string{m.Path, m.Path}, home: m.Home, since: time.Unix(m.Seen, 0), known: r.cfg.Now(),
+	r.orphans = append(r.orphans, orphan{place: end, acked: end, marks: []tail.Position{end}, names: [2]string{m.Path, m.Path}, home: m.Home, since: looked, known: r.cfg.Now(),
 		id: tail.ID{Dev: m.Dev, Ino: m.Ino}, born: m.Born, generation: m.Generation})
 }

@@ -2,8 +2,10 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -30,8 +32,7 @@ var (
 // missing, and none may come twice.
 //
 // The runner is driven by hand: its steps, its clock, its change events and its
-// acknowledgements are the schedule's, so that a seed replays (but for the inodes
-// that the file system chooses to use again).
+// acknowledgements are the schedule's, so that a seed replays; the inodes of its files are too.
 func TestRandomSchedules(t *testing.T) {
 	if *seedFlag != 0 {
 		runSchedule(t, *seedFlag)
@@ -72,6 +73,7 @@ type schedule struct {
 	dialect
 
 	world      world
+	inodes     *inodes
 	pipeline   string // DIR in it is dir
 	runner     *files // nil while the agent is down
 	checkpoint []byte // what a crash leaves
@@ -177,7 +179,7 @@ const (
 
 func runSchedule(t *testing.T, seed uint64) {
 	s := &schedule{
-		t: t, rnd: rand.New(rand.NewPCG(seed, 0)), dir: t.TempDir(),
+		t: t, rnd: rand.New(rand.NewPCG(seed, 0)), dir: scheduleDir(t, seed),
 		now:        time.Date(2096, 11, 30, 10, 0, 0, 0, time.UTC), // after the files are made, which the system dates
 		intrusions: intrusionsMax, pipeline: schedulePipeline,
 		dialect: dialects[seed%uint64(len(dialects))],
@@ -199,6 +201,7 @@ func (s *schedule) run(name string, seed uint64) {
 			t.Logf("run again with -run %s -args -seed %d\n%s", name, seed, strings.Join(s.trace, "\n"))
 		}
 	}()
+	s.inodes = newInodes(s)
 	s.makeDirs()
 	s.launch()
 	ops := slices.Concat(scheduleOps, s.world.ops(), rareOps)
@@ -400,6 +403,7 @@ func (s *schedule) begin(from savedPipeline, known bool, before *files) {
 	}
 	r.input = x
 	x.hints = tail.Unwatched()
+	x.reading.Looks, x.scanner.Looks = s.inodes.looks(), s.inodes.looks()
 	r.kept.save = func() { s.saveDue = true }
 	r.restore(from, known)
 	s.world.start(x, from.Journal)
@@ -633,12 +637,24 @@ func (s *schedule) renamed() {
 func (s *schedule) write(name, text string) { s.writeRaw(name, s.encode(text)) }
 
 func (s *schedule) writeRaw(name, text string) {
-	f, err := os.OpenFile(s.path(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	s.create(name)
+	f, err := os.OpenFile(s.path(name), os.O_APPEND|os.O_WRONLY, 0o600)
 	s.must(err)
 	_, err = f.WriteString(text)
 	s.must(err)
 	s.must(f.Close())
 	s.touched(name)
+}
+
+// create makes a file that is not there.
+func (s *schedule) create(name string) {
+	f, err := os.OpenFile(s.path(name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return
+	}
+	s.must(err)
+	s.must(f.Close())
+	s.inodes.made(s.path(name))
 }
 
 func (s *schedule) rename(from, to string) {
@@ -650,7 +666,7 @@ func (s *schedule) rename(from, to string) {
 }
 
 func (s *schedule) remove(name string) {
-	s.must(os.Remove(s.path(name)))
+	s.inodes.remove(s.path(name))
 	s.renamed()
 }
 

@@ -25,14 +25,20 @@ var rareOps = []scheduleOp{
 
 // makeDirs makes the directory that files are written to, and the link that leads to it.
 func (s *schedule) makeDirs() {
-	s.must(os.Mkdir(filepath.Join(s.dir, "v0"), 0o700))
+	s.makeDir("v0")
 	s.must(os.Symlink("v0", filepath.Join(s.dir, "cur")))
+}
+
+func (s *schedule) makeDir(name string) {
+	s.must(os.Mkdir(filepath.Join(s.dir, name), 0o700))
+	s.inodes.made(filepath.Join(s.dir, name))
 }
 
 // hole writes a line behind a hole, as a writer does that does not append after its file was emptied.
 func (s *schedule) hole() {
 	s.finishLine()
-	f, err := os.OpenFile(s.path("app.log"), os.O_CREATE|os.O_WRONLY, 0o600)
+	s.create("app.log")
+	f, err := os.OpenFile(s.path("app.log"), os.O_WRONLY, 0o600)
 	s.must(err)
 	info, err := f.Stat()
 	s.must(err)
@@ -84,7 +90,7 @@ func (s *schedule) switchLink() {
 	s.finishLine()
 	s.dirs++
 	name := fmt.Sprintf("v%d", s.dirs)
-	s.must(os.Mkdir(filepath.Join(s.dir, name), 0o700))
+	s.makeDir(name)
 	s.must(os.Symlink(name, filepath.Join(s.dir, "new")))
 	s.must(os.Rename(filepath.Join(s.dir, "new"), filepath.Join(s.dir, "cur")))
 	s.kept, s.links = 0, nil
@@ -112,7 +118,8 @@ func (s *schedule) reuseInode() {
 	s.sync()
 	s.settle()
 	victim := fmt.Sprintf("app.log.%d", s.kept)
-	was, err := tail.Stat(s.path(victim))
+	looks := s.inodes.looks()
+	was, err := looks.Stat(s.path(victim))
 	s.must(err)
 	s.remove(victim)
 	s.kept--
@@ -120,7 +127,7 @@ func (s *schedule) reuseInode() {
 	for range 8 {
 		name := fmt.Sprintf("app.log.%dr", s.next)
 		s.write(name, s.line()+"\n")
-		now, err := tail.Stat(s.path(name))
+		now, err := looks.Stat(s.path(name))
 		s.must(err)
 		if now.ID == was.ID {
 			return

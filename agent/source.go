@@ -36,6 +36,14 @@ type source struct {
 	due          time.Time // its place in the timeline; zero: none
 }
 
+// quieter says that a source had bytes longer ago than another.
+func (s *source) quieter(than *source) bool {
+	if s.fresh.Equal(than.fresh) {
+		return compareIDs(s.file.ID(), than.file.ID()) < 0
+	}
+	return s.fresh.Before(than.fresh)
+}
+
 // timeline orders sources by the time they are to be looked at. A source is
 // in it once; entries it has left behind are passed over.
 type timeline struct {

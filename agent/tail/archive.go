@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -88,9 +89,34 @@ type archive struct {
 type past struct {
 	head Sum
 	tail []byte // up to windowBytes before the end
+	text text
+	at   int64
+}
+
+// clone is a past that goes on by itself.
+func (p *past) clone() past {
+	c := *p
+	c.tail = slices.Clone(p.tail)
+	return c
+}
+
+// position is the place after it.
+func (p *past) position() Position {
+	return Position{Offset: p.at, Head: p.head, Tail: tailSum(p.tail, p.text.before(p.at))}
+}
+
+// is says that it is what was before a position.
+func (p *past) is(at *Position) bool {
+	return p.head == at.Head && at.isTail(p.tail, p.text.before(p.at))
 }
 
 func (p *past) add(b []byte) {
+	p.at += int64(len(b))
+	joined := b
+	if len(b) < windowBytes || len(bytes.TrimRight(b, "\x00")) < windowBytes {
+		joined = append(slices.Clone(p.tail), b...)
+	}
+	p.text.note(joined, len(joined)-len(b), p.at)
 	if p.head.Len < headBytesMax {
 		p.head.grow(b[:min(len(b), headBytesMax-p.head.Len)])
 	}
@@ -269,11 +295,11 @@ func (t *File) skipTo(p Position, before Info) (Outcome, int64, error) {
 	if a.at < p.Offset {
 		return More, 0, nil
 	}
-	if a.past.head != p.Head || sumOf(a.past.tail) != p.Tail {
+	if !a.past.is(&p) {
 		return t.gone(Rewritten, before)
 	}
 	a.from = nil
-	t.wlen = copy(t.window[:], a.past.tail)
+	t.wlen, t.text = copy(t.window[:], a.past.tail), a.past.text
 	t.state.late = !t.state.skip && !t.afterNewline()
 	return More, 0, nil
 }

@@ -122,6 +122,8 @@ type FileConfig struct {
 	// HoldBytesMax bounds what a file holds back because its record may go on;
 	// 0 means twice the line limit and a block.
 	HoldBytesMax int
+	// Looks are how files are looked at; nil asks the operating system.
+	Looks *Looks
 }
 
 // framer is what the configuration says of framing.
@@ -168,6 +170,7 @@ type File struct {
 	head   Sum
 	window [windowBytes]byte
 	wlen   int
+	text   text
 
 	seen Info // as of the last look
 }
@@ -188,7 +191,7 @@ func Open(path string, cfg *FileConfig) (*File, error) {
 
 // Take follows a file that is open, from 0, and owns the descriptor from then on.
 func Take(f *os.File, cfg *FileConfig) (*File, error) {
-	info, err := InfoOf(f)
+	info, err := cfg.Looks.InfoOf(f)
 	if err != nil {
 		return nil, fmt.Errorf("look at the file: %w", err)
 	}
@@ -214,8 +217,25 @@ func (t *File) Yield() *os.File {
 	return f
 }
 
+// GoOn has a file that was taken over know of its last reader's last look what a position does not hold: what changed since is noticed.
+func (t *File) GoOn(from *File) {
+	if t.arch != nil {
+		return // its position says all
+	}
+	t.seen = from.seen
+	if t.offset == from.offset {
+		t.text = from.text
+	}
+}
+
 // ID returns the device and inode of the open file.
 func (t *File) ID() ID { return t.id }
+
+// Is says that another descriptor is of the same file.
+func (t *File) Is(f *os.File) bool {
+	info, err := t.cfg.Looks.InfoOf(f)
+	return err == nil && info.ID == t.id
+}
 
 // Handle is the open file, nil while parked.
 func (t *File) Handle() *os.File { return t.f }
@@ -248,7 +268,7 @@ func (t *File) Reset() {
 		t.arch.release()
 	}
 	t.arch, t.sniffed = nil, false
-	t.offset, t.wlen = 0, 0
+	t.offset, t.wlen, t.text = 0, 0, text{}
 	t.head = Sum{}
 	t.state = frameState{atStart: true}
 }
@@ -288,6 +308,15 @@ func (t *File) place(offset int64) error {
 		return fmt.Errorf("read before offset %d: %w", offset, err)
 	}
 	t.offset = offset
+	t.text.note(t.window[:t.wlen], 0, offset)
+	if !t.endsInNUL() {
+		return nil
+	}
+	before := make([]byte, min(offset, textBytesMax))
+	if n, err := t.f.ReadAt(before, offset-int64(len(before))); n < len(before) {
+		return fmt.Errorf("read before offset %d: %w", offset, err)
+	}
+	t.text.note(before, 0, offset)
 	return nil
 }
 
@@ -299,7 +328,7 @@ func (t *File) SkipToEnd() error {
 		t.Leave()
 		return nil
 	}
-	info, err := InfoOf(t.f)
+	info, err := t.cfg.Looks.InfoOf(t.f)
 	if err != nil {
 		return fmt.Errorf("find the end: %w", err)
 	}
@@ -355,7 +384,7 @@ func (t *File) Position() Position {
 	if t.arch != nil && t.arch.from != nil {
 		return *t.arch.from // it is not verified yet
 	}
-	return Position{Offset: t.offset, Skip: t.state.skip, Head: t.head, Tail: sumOf(t.window[:t.wlen])}
+	return Position{Offset: t.offset, Skip: t.state.skip, Head: t.head, Tail: tailSum(t.window[:t.wlen], t.text.before(t.offset))}
 }
 
 // Read fills c with the next lines, as many as the extent says. After Truncated and Rewritten c is empty and the position is that
@@ -363,7 +392,7 @@ func (t *File) Position() Position {
 // it. Reset then begins with the new content.
 func (t *File) Read(c *Chunk, extent Extent) (o Outcome, lost int64, err error) {
 	before := t.seen
-	info, err := InfoOf(t.f)
+	info, err := t.cfg.Looks.InfoOf(t.f)
 	if err != nil {
 		return Idle, 0, fmt.Errorf("look at the file: %w", err)
 	}
@@ -381,6 +410,9 @@ func (t *File) Read(c *Chunk, extent Extent) (o Outcome, lost int64, err error) 
 	}
 	if info.ModTime != before.ModTime && (info.Size == t.offset || t.endsInNUL()) {
 		same, err := t.headSame()
+		if same && err == nil {
+			same, err = t.textSame()
+		}
 		if err != nil {
 			return Idle, 0, err
 		}
@@ -392,7 +424,7 @@ func (t *File) Read(c *Chunk, extent Extent) (o Outcome, lost int64, err error) 
 }
 
 // endsInNUL says that the window tells little: one hole looks like another.
-func (t *File) endsInNUL() bool { return t.wlen > 0 && t.window[t.wlen-1] == 0 }
+func (t *File) endsInNUL() bool { return endsInNUL(t.window[:t.wlen]) }
 
 // headSame compares the file's beginning with what was read of it. It is the
 // slower check, beside the window, for a file that was touched and did not grow.
@@ -403,6 +435,19 @@ func (t *File) headSame() (bool, error) {
 		return false, fmt.Errorf("read the head: %w", err)
 	}
 	return n == t.head.Len && (n == 0 || sumOf(buf[:n]) == t.head), nil
+}
+
+// textSame compares what stands before the NULs at the end of what was read: a hole looks like another one there.
+func (t *File) textSame() (bool, error) {
+	if t.text.n == 0 {
+		return true, nil
+	}
+	var buf [windowBytes]byte
+	n, err := t.f.ReadAt(buf[:t.text.n], t.text.end-int64(t.text.n))
+	if err != nil && err != io.EOF {
+		return false, fmt.Errorf("read before offset %d: %w", t.text.end, err)
+	}
+	return bytes.Equal(buf[:n], t.text.buf[:t.text.n]), nil
 }
 
 func (t *File) read(c *Chunk, before Info, extent Extent) (Outcome, int64, error) {
@@ -474,6 +519,7 @@ func (t *File) advance(data []byte, end int) {
 		t.head.grow(fresh[:min(len(fresh), headBytesMax-t.head.Len)])
 	}
 	t.offset += int64(len(fresh))
+	t.text.note(data[:end], t.wlen, t.offset)
 	t.wlen = copy(t.window[:], data[max(end-windowBytes, 0):end])
 }
 
@@ -502,7 +548,7 @@ func (t *File) Unpark(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	info, err := InfoOf(f)
+	info, err := t.cfg.Looks.InfoOf(f)
 	if err != nil || info.ID != t.id {
 		f.Close()
 		return false, err

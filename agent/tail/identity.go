@@ -60,7 +60,7 @@ type Position struct {
 	Skip bool
 	// Head covers the file's first min(Offset, 4096) bytes.
 	Head Sum
-	// Tail covers the last min(Offset, 128) bytes before Offset.
+	// Tail covers the last min(Offset, 128) bytes before Offset, and where these end in NULs the last 128 bytes before the NULs.
 	Tail Sum
 }
 
@@ -71,25 +71,36 @@ func (p Position) Matches(r io.ReaderAt) (bool, error) {
 		return true, nil
 	}
 	var buf [headBytesMax]byte
-	for _, part := range []struct {
-		sum Sum
-		at  int64
-	}{{p.Head, 0}, {p.Tail, p.Offset - int64(p.Tail.Len)}} {
-		if part.sum.Len > len(buf) || part.at < 0 {
-			return false, nil
-		}
-		n, err := r.ReadAt(buf[:part.sum.Len], part.at)
-		if n < part.sum.Len {
-			if err == io.EOF {
-				return false, nil
-			}
+	head, err := p.part(r, buf[:], p.Head, 0)
+	if head == nil || err != nil || sumOf(head) != p.Head {
+		return false, err
+	}
+	window, err := p.part(r, buf[:], p.Tail, p.Offset-int64(p.Tail.Len))
+	if window == nil || err != nil {
+		return false, err
+	}
+	var text []byte
+	if endsInNUL(window) {
+		if text, err = textBefore(r, p.Offset); err != nil && err != io.EOF {
 			return false, fmt.Errorf("verify the content before offset %d: %w", p.Offset, err)
 		}
-		if sumOf(buf[:n]) != part.sum {
-			return false, nil
-		}
 	}
-	return true, nil
+	return p.isTail(window, text), nil
+}
+
+// part reads what a sum covers; nil when there is less.
+func (p *Position) part(r io.ReaderAt, buf []byte, sum Sum, at int64) ([]byte, error) {
+	if sum.Len > len(buf) || at < 0 {
+		return nil, nil
+	}
+	n, err := r.ReadAt(buf[:sum.Len], at)
+	if n == sum.Len {
+		return buf[:n], nil
+	}
+	if err == io.EOF {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("verify the content before offset %d: %w", p.Offset, err)
 }
 
 // Info is what a look at a file says.

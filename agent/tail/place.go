@@ -39,6 +39,13 @@ func endAt(r io.ReaderAt, offset int64) (p Position, last byte, err error) {
 	if n, err := r.ReadAt(tail, offset-int64(len(tail))); n < len(tail) {
 		return Position{}, 0, fmt.Errorf("read before offset %d: %w", offset, err)
 	}
-	p.Tail = sumOf(tail)
+	var text []byte
+	if endsInNUL(tail) {
+		var err error
+		if text, err = textBefore(r, offset); err != nil {
+			return Position{}, 0, fmt.Errorf("read before offset %d: %w", offset, err)
+		}
+	}
+	p.Tail = tailSum(tail, text)
 	return p, tail[len(tail)-1], nil
 }

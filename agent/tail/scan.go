@@ -48,6 +48,9 @@ type Listing struct {
 
 // Scanner finds files by patterns. Safe for concurrent use.
 type Scanner struct {
+	// Looks are how files are looked at; nil asks the operating system. It is set before the first use.
+	Looks *Looks
+
 	include, exclude []*Pattern
 	skip             func(path string, info Info) bool
 	found            atomic.Int64 // files of the last scan
@@ -87,7 +90,7 @@ func (s *Scanner) Look(path string) (Found, bool) {
 	if !s.Matches(path) {
 		return Found{}, false
 	}
-	info, err := Stat(path)
+	info, err := s.Looks.Stat(path)
 	if err != nil || !info.Regular || s.skip != nil && s.skip(path, info) {
 		return Found{}, false
 	}
@@ -180,7 +183,7 @@ func (w *walk) enter(path string, rest []string, depth int, above []ID) {
 
 // descend matches `**` and what follows it in dir and in all below it.
 func (w *walk) descend(dir string, elements []string, depth int, above []ID) {
-	info, err := Stat(dir)
+	info, err := w.s.Looks.Stat(dir)
 	if err != nil {
 		w.problem(dir, err)
 		return
@@ -230,7 +233,7 @@ func (w *walk) watch(dir string) {
 		return
 	}
 	w.dirs[dir] = true
-	if info, err := Stat(dir); err == nil && info.Dir {
+	if info, err := w.s.Looks.Stat(dir); err == nil && info.Dir {
 		w.out.Dirs = append(w.out.Dirs, Dir{Path: dir, ID: info.ID})
 	}
 }
@@ -251,7 +254,7 @@ func (w *walk) take(path string, named, link bool) {
 		return
 	}
 	w.paths[path] = true
-	info, err := Stat(path)
+	info, err := w.s.Looks.Stat(path)
 	if err != nil {
 		w.missing(path, err, named)
 		return

@@ -25,9 +25,9 @@ func (s *Survey) Step() (done bool) {
 	n := s.arch.read(s.block)
 	for i, p := range s.positions {
 		if p.Offset > from && p.Offset <= from+int64(n) {
-			there := past{head: s.end.head, tail: slices.Clone(s.end.tail)}
+			there := s.end.clone()
 			there.add(s.block[:p.Offset-from])
-			s.has[i] = there.head == p.Head && sumOf(there.tail) == p.Tail
+			s.has[i] = there.is(&p)
 		}
 	}
 	s.end.add(s.block[:n])
@@ -42,7 +42,7 @@ func (s *Survey) Positions() []Position { return s.positions }
 
 // End is the position after all of the content.
 func (s *Survey) End() Position {
-	return Position{Offset: s.arch.at, Head: s.end.head, Tail: sumOf(s.end.tail)}
+	return s.end.position()
 }
 
 // Close gives the memory back.
