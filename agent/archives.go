@@ -183,7 +183,7 @@ func (r *files) packedOriginals(f tail.Found, born int64, now time.Time) (out []
 	}
 	for id, t := range inOrder(r.tracks) {
 		if !t.followed && id != f.ID && !bornAfter(t.born, born) && t.packed == 0 && t.readTo().Offset > 0 && packedFrom(f.Path, t.path, t.path) {
-			out = append(out, packedOriginal{place: t.readTo(), names: [2]string{t.path, t.path}, track: t, flying: len(t.pending) > 0, marks: slices.Clone(t.marks)})
+			out = append(out, packedOriginal{place: t.readTo(), names: [2]string{t.path, t.path}, track: t, flying: len(t.pending) > 0, marks: t.places()})
 		}
 	}
 	return out

@@ -88,7 +88,9 @@ type savedFile struct {
 	Packed     int64  `json:"packed,omitempty"` // size of a compressed file that was read to its end
 	// Marks are places before Offset that it was read to, of contents that may have copies which are shorter.
 	Marks []savedMark `json:"marks,omitempty"`
-	Seen  int64       `json:"seen"` // seconds since 1970 when the file was last found
+	// Ends are where copies of it ended that waited.
+	Ends []savedMark `json:"ends,omitempty"`
+	Seen int64       `json:"seen"` // seconds since 1970 when the file was last found
 }
 
 // savedMark is a place in a content.
@@ -107,8 +109,8 @@ func saveMarks(marks []tail.Position) (out []savedMark) {
 	return out
 }
 
-func (f savedFile) marks() (out []tail.Position) {
-	for _, m := range f.Marks {
+func loadMarks(marks []savedMark) (out []tail.Position) {
+	for _, m := range marks {
 		out = append(out, tail.Position{Offset: m.Offset, Head: tail.Sum{Len: m.HeadLen, Hash: m.Head}, Tail: tail.Sum{Len: m.TailLen, Hash: m.Tail}})
 	}
 	return out

@@ -89,7 +89,6 @@ type suspect struct {
 	generation uint64
 	// size is how much of the original it had when they were compared; 0: they were not yet, or nothing of it was read.
 	size int64
-	end  tail.Position // after that
 }
 
 // suspected says whether a file seems to have a copy that waits.
@@ -108,10 +107,7 @@ func (r *files) suspectedLocked() (out []savedFile) {
 		t := x.original.track
 		if t.acked.Offset > 0 {
 			f := (&track{id: t.id, born: t.born, generation: t.generation, path: t.path, home: t.home, seen: x.since, acked: t.acked}).save()
-			f.Marks = saveMarks(t.marks)
-			if x.size > 0 {
-				f.Marks = append(f.Marks, saveMarks([]tail.Position{x.end})...)
-			}
+			f.Marks = saveMarks(t.places())
 			out = append(out, f)
 		}
 	}
@@ -126,17 +122,11 @@ func (r *files) orphan(t *track, place tail.Position, path string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	marks := slices.Clone(t.marks)
-	for _, x := range inOrder(r.suspects) {
-		if x.size > 0 && x.original.track == t && x.generation == t.generation {
-			marks = append(marks, x.end)
-		}
-	}
 	if len(r.orphans) >= orphansMax {
 		r.orphans = r.orphans[1:]
 	}
 	r.orphans = append(r.orphans, orphan{place: place, names: [2]string{t.path, path}, home: t.home, acked: t.acked, track: t, generation: t.generation, id: t.id, born: t.born, since: now,
-		known: now, marks: marks})
+		known: now, marks: t.places()})
 	r.dirty = true
 }
 
@@ -167,7 +157,7 @@ func (r *files) relatives(path string, now time.Time) (out []orphan) {
 // vanished is the content of a file that is not there any more, as an orphan.
 func (t *track) vanished(now time.Time) orphan {
 	o := orphan{place: t.readTo(), names: [2]string{t.path, t.path}, home: t.home, acked: t.acked, track: t, generation: t.generation, id: t.id, born: t.born,
-		since: t.gone, known: now, marks: t.marks, vanished: true}
+		since: t.gone, known: now, marks: t.places(), vanished: true}
 	if t.gone.IsZero() { // while no agent ran
 		o.since = now
 	}
@@ -247,7 +237,7 @@ func (r *files) bestOf(gone []orphan, file *tail.File, f tail.Found) (best *orph
 		p := o.place
 		same, err := p.Matches(file.Handle())
 		if !same && err == nil {
-			p, err = r.shortCopy(o, file, f)
+			p, err = o.shortCopy(file, f)
 			same = p.Offset > 0
 		}
 		if err != nil {
@@ -280,15 +270,11 @@ func (r *files) goOn(file *tail.File, f tail.Found, o *orphan, place tail.Positi
 // shortCopy says where a file ends that holds less than what was read of a content and is a copy of its beginning all the same: the content
 // grew between the copying and the truncation. It was compared with the original while that had it, or ends where a chunk did that was
 // read. Of one that no scan saw before the truncation and that ends elsewhere nothing is left to compare its end with.
-func (r *files) shortCopy(o *orphan, file *tail.File, f tail.Found) (end tail.Position, err error) {
+func (o *orphan) shortCopy(file *tail.File, f tail.Found) (end tail.Position, err error) {
 	if f.Size >= o.place.Offset {
 		return tail.Position{}, nil
 	}
-	ends := o.marks
-	if x, ok := r.suspects[f.ID]; ok && x.size == f.Size && o.is(x.original.track.id, x.original.track.born, x.generation) {
-		ends = append(slices.Clone(ends), x.end) // another file may have its inode by now
-	}
-	for _, m := range slices.Backward(ends) {
+	for _, m := range slices.Backward(o.marks) {
 		if m.Offset != f.Size {
 			continue
 		}
@@ -360,9 +346,13 @@ func (r *files) suspect(file *tail.File, f tail.Found, now time.Time) (bool, err
 	}
 	// What was not begun may hold another content since, and would not tell.
 	if f.Size != x.size && original.file.Offset() > 0 && !r.emptied([]*source{original}) {
-		if x.end, err = tail.EndOf(file.Handle(), f.Size); err != nil {
+		end, err := tail.EndOf(file.Handle(), f.Size)
+		if err != nil {
 			return false, err
 		}
+		r.mu.Lock()
+		original.track.copyEnded(end)
+		r.mu.Unlock()
 		if x.size = f.Size; r.kept.save != nil {
 			r.kept.save() // where it ends is to be known after a crash, when more than that may have been read of the original
 		}

@@ -141,7 +141,7 @@ func (r *files) restore(s savedPipeline, known bool) {
 			continue
 		}
 		r.orphans = append(r.orphans, orphan{place: f.position(), acked: f.position(), names: [2]string{f.Path, f.Path}, home: f.Home, since: time.Unix(f.Seen, 0), known: r.cfg.Now(),
-			id: tail.ID{Dev: f.Dev, Ino: f.Ino}, born: f.Born, generation: f.Generation, marks: f.marks()})
+			id: tail.ID{Dev: f.Dev, Ino: f.Ino}, born: f.Born, generation: f.Generation, marks: loadMarks(f.Marks)})
 	}
 }
 

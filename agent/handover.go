@@ -21,10 +21,16 @@ func (r *files) inherit(from input) {
 // wants says whether a file is to be followed on: where its name leads to it still, the patterns decide by that; where it does not, by the
 // name it was found under.
 func (r *files) wants(s *source) bool {
-	if info, err := r.reading.Looks.Stat(s.path); err == nil && info.ID == s.file.ID() {
+	if r.leadsTo(s) {
 		return r.scanner.Matches(s.path)
 	}
 	return r.scanner.Matches(s.track.path) || r.scanner.Matches(s.path)
+}
+
+// leadsTo says that a source's name leads to it still.
+func (r *files) leadsTo(s *source) bool {
+	info, err := r.reading.Looks.Stat(s.path)
+	return err == nil && info.ID == s.file.ID()
 }
 
 // adopt takes over an open file. One whose content is no longer what it was at the position is left to the first scan.
@@ -36,7 +42,11 @@ func (r *files) adopt(s *source, t *track) {
 		return
 	}
 	r.hold(1)
-	if ok, err := file.Resume(t.acked); !ok || err != nil {
+	ok, err := file.Resume(t.acked)
+	if unread := t.acked.Offset == 0 && !t.acked.Skip && file.Seen().Size > 0; unread && r.leadsTo(s) {
+		ok = false // it may be a copy that had only been begun when it was found
+	}
+	if !ok || err != nil {
 		r.close(file)
 		return
 	}

@@ -22,7 +22,7 @@ func (r *files) replay(moves []journal.Range) {
 	}
 	for _, t := range moved[max(len(moved)-orphansMax/2, 0):] {
 		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, home: t.home, since: r.cfg.Now(), known: r.cfg.Now(),
-			id: t.id, born: t.born, generation: t.generation, marks: t.marks})
+			id: t.id, born: t.born, generation: t.generation, marks: t.places()})
 	}
 }
 
@@ -61,9 +61,9 @@ func (r *files) replayOne(m *journal.Range) *track {
 // which is long after it was looked at last, perhaps.
 func (r *files) outlived(t *track, read int64) {
 	if t.acked.Offset > 0 {
-		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, home: t.home, since: time.Unix(read, 0), known: r.cfg.Now(), marks: t.marks,
+		r.orphans = append(r.orphans, orphan{place: t.acked, acked: t.acked, names: [2]string{t.path, t.path}, home: t.home, since: time.Unix(read, 0), known: r.cfg.Now(), marks: t.places(),
 			id: t.id, born: t.born, generation: t.generation})
-		t.marks = nil
+		t.marks, t.ends = nil, nil
 	}
 }
 

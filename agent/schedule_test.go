@@ -581,6 +581,10 @@ func (s *schedule) check() {
 	s.rest()
 	times, files := map[string]int{}, map[string][]string{}
 	var doubled []string
+	total := map[string]int{}
+	for _, rec := range s.world.stored() {
+		total[rec.value]++
+	}
 	last := map[string]int{} // lines get their numbers as they are written
 	for _, rec := range s.world.stored() {
 		times[rec.value]++
@@ -593,7 +597,7 @@ func (s *schedule) check() {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		if before, ok := last[id]; ok && n <= before && times[rec.value] == 1 {
+		if before, ok := last[id]; ok && n <= before && total[rec.value] == 1 {
 			s.t.Errorf("%s of file %s came after line %d", rec.value, id, before)
 		}
 		last[id] = max(last[id], n)

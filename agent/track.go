@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"github.com/sluice-io/sluice/agent/tail"
@@ -37,6 +38,8 @@ type track struct {
 	followed bool
 	// marks are the last places that were read to, oldest first: what a copy that is shorter than what was read is known by.
 	marks []tail.Position
+	// ends are where copies of it ended that waited, oldest first: the same, and known for longer.
+	ends []tail.Position
 	// gone is when it was found that no name leads to the file, in this run; zero: not, or it is followed.
 	gone time.Time
 	// replaced says that the file holds another content now. It belongs to the
@@ -89,6 +92,16 @@ const marksMax = 8
 
 func (t *track) mark(end tail.Position) { t.marks = marked(t.marks, end) }
 
+// copyEnded notes where a copy ends.
+func (t *track) copyEnded(end tail.Position) {
+	if !slices.Contains(t.ends, end) {
+		t.ends = marked(t.ends, end)
+	}
+}
+
+// places are those before the one that it was read to which a copy may end at.
+func (t *track) places() []tail.Position { return slices.Concat(t.ends, t.marks) }
+
 // marked adds a mark.
 func marked(marks []tail.Position, end tail.Position) []tail.Position {
 	if len(marks) >= marksMax {
@@ -109,7 +122,7 @@ func (t *track) readTo() tail.Position {
 func (t *track) renew() {
 	t.packed, t.packedEnd = 0, 0
 	t.generation++
-	t.acked, t.marks = tail.Position{}, nil
+	t.acked, t.marks, t.ends = tail.Position{}, nil, nil
 }
 
 // fileID names the content, for headers. It is the same after a restart, and
@@ -129,7 +142,7 @@ func (t *track) save() savedFile {
 		packed = 0
 	}
 	return savedFile{
-		Packed: packed, Home: t.home,
+		Packed: packed, Home: t.home, Ends: saveMarks(t.ends),
 		Path: t.path, Dev: t.id.Dev, Ino: t.id.Ino, Born: t.born, Generation: t.generation,
 		Offset: t.acked.Offset, Skip: t.acked.Skip,
 		HeadLen: t.acked.Head.Len, Head: t.acked.Head.Hash,
@@ -142,6 +155,6 @@ func loadTrack(f savedFile) *track {
 	return &track{
 		id: tail.ID{Dev: f.Dev, Ino: f.Ino}, born: f.Born, generation: f.Generation,
 		path: f.Path, home: f.Home, seen: time.Unix(f.Seen, 0), acked: f.position(),
-		packed: f.Packed, packedEnd: f.Offset, marks: f.marks(),
+		packed: f.Packed, packedEnd: f.Offset, marks: loadMarks(f.Marks), ends: loadMarks(f.Ends),
 	}
 }
