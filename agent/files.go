@@ -313,7 +313,7 @@ func (r *files) saveLocked(p *savedPipeline) {
 	for _, t := range r.tracks {
 		f := t.save()
 		if r.ended { // a copy that no scan saw yet may be shorter than what was read
-			f.Marks = saveMarks(t.marks)
+			f.Marks = saveMarks(t.deliveredMarks())
 		}
 		p.Files = append(p.Files, f)
 	}

@@ -50,8 +50,6 @@ func (r *files) adopt(s *source, t *track) {
 		r.close(file)
 		return
 	}
-	size := file.Seen().Size
-	file.GoOn(s.file)
 	now := r.cfg.Now()
 	x := &source{file: file, track: t, fresh: now, path: s.path, real: s.real, detached: s.detached}
 	x.partition, x.pod = -1, s.pod
@@ -63,7 +61,7 @@ func (r *files) adopt(s *source, t *track) {
 		}
 	}
 	r.mu.Lock()
-	t.followed, t.size = true, size
+	t.followed, t.size = true, file.Seen().Size
 	r.mu.Unlock()
 	r.alive(t)
 	r.label(x)

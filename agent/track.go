@@ -102,6 +102,19 @@ func (t *track) copyEnded(end tail.Position) {
 // places are those before the one that it was read to which a copy may end at.
 func (t *track) places() []tail.Position { return slices.Concat(t.ends, t.marks) }
 
+// deliveredMarks are those of what is delivered. What was only read may be another content when it is read again.
+func (t *track) deliveredMarks() []tail.Position {
+	return slices.DeleteFunc(slices.Clone(t.marks), func(m tail.Position) bool { return m.Offset > t.acked.Offset })
+}
+
+// knownEnds are the ends that a checkpoint may hold: of a file of which nothing is delivered nothing tells whether it holds the same still.
+func (t *track) knownEnds() []tail.Position {
+	if t.acked.Offset == 0 {
+		return nil
+	}
+	return t.ends
+}
+
 // marked adds a mark.
 func marked(marks []tail.Position, end tail.Position) []tail.Position {
 	if len(marks) >= marksMax {
@@ -142,7 +155,7 @@ func (t *track) save() savedFile {
 		packed = 0
 	}
 	return savedFile{
-		Packed: packed, Home: t.home, Ends: saveMarks(t.ends),
+		Packed: packed, Home: t.home, Ends: saveMarks(t.knownEnds()),
 		Path: t.path, Dev: t.id.Dev, Ino: t.id.Ino, Born: t.born, Generation: t.generation,
 		Offset: t.acked.Offset, Skip: t.acked.Skip,
 		HeadLen: t.acked.Head.Len, Head: t.acked.Head.Hash,

@@ -217,17 +217,6 @@ func (t *File) Yield() *os.File {
 	return f
 }
 
-// GoOn has a file that was taken over know of its last reader's last look what a position does not hold: what changed since is noticed.
-func (t *File) GoOn(from *File) {
-	if t.arch != nil {
-		return // its position says all
-	}
-	t.seen = from.seen
-	if t.offset == from.offset {
-		t.text = from.text
-	}
-}
-
 // ID returns the device and inode of the open file.
 func (t *File) ID() ID { return t.id }
 
