@@ -215,7 +215,7 @@ func (w *chaosWorld) letGo() {
 	w.wire.held = false
 	w.wire.down = [chaosBrokers]bool{}
 	for _, p := range w.topic.Partitions {
-		p.Unavailable = false
+		p.Unavailable, p.Full = false, false
 	}
 }
 
@@ -262,7 +262,7 @@ func (w *chaosWorld) ops() []scheduleOp {
 	op := func(name string, do func()) scheduleOp { return scheduleOp{name, func(*schedule) { do() }} }
 	return []scheduleOp{
 		op("cut", w.cut), op("cut", w.cut), op("broker down", w.brokerDown), op("broker up", w.brokersUp), op("late", w.wire.late), op("late", w.wire.late),
-		op("leader", w.moveLeader), op("too few in sync", w.refuse), op("takes again", w.brokersUp), op("forget", w.forget), op("broker restart", w.restartBroker),
+		op("leader", w.moveLeader), op("too few in sync", w.refuse), op("disk full", w.fill), op("takes again", w.brokersUp), op("forget", w.forget), op("broker restart", w.restartBroker),
 		op("fuse", w.light), op("fuse", w.light), op("fuse", w.light), {"start", (*schedule).start}, {"start", (*schedule).start}, {"start", (*schedule).start},
 	}
 }
@@ -290,6 +290,8 @@ func (w *chaosWorld) brokersUp() {
 func (w *chaosWorld) refuse() {
 	w.topic.Partitions[w.rnd().IntN(chaosPartitions)].Unavailable = true
 }
+
+func (w *chaosWorld) fill() { w.topic.Partitions[w.rnd().IntN(chaosPartitions)].Full = true }
 
 // moveLeader gives a partition another leader, which may lack what no replica but the old one had.
 func (w *chaosWorld) moveLeader() {

@@ -424,23 +424,49 @@ func (s *schedule) reload() {
 		return
 	}
 	old := s.runner
-	old.handing.Store(true)
+	if p, known, ok := s.bury(true); ok {
+		s.saveDue = true
+		s.begin(p, known, old)
+	}
+}
+
+// bury ends an agent whose process goes on, with a successor or without, unless it is killed before.
+func (s *schedule) bury(successor bool) (p savedPipeline, known, ok bool) {
+	old := s.runner
+	old.handing.Store(successor)
 	old.ship()
 	old.closeFiles()
 	s.world.turn(s.chance(2))
 	if s.world.killed() {
 		old.handing.Store(false)
 		s.mourn()
-		return
+		return p, false, false
 	}
 	old.end()
 	s.world.handOver()
-	p, _, known := old.snapshot()
+	p, _, known = old.snapshot()
 	if a := old.snapshotAccount(); !a.Balanced() {
 		s.t.Errorf("account does not add up: %+v", a)
 	}
-	s.runner, s.saveDue = nil, true
-	s.begin(p, known, old)
+	s.runner, s.saveDue = nil, false
+	return p, known, true
+}
+
+// removePipeline has a change of the configuration take the pipeline away. It is added again whenever the agent is started, from the
+// checkpoint that the process wrote after that, or from an older one when it was killed before.
+func (s *schedule) removePipeline() {
+	if s.runner == nil || s.nested {
+		return
+	}
+	name := s.runner.pipe.Name
+	p, known, ok := s.bury(false)
+	if !ok || !known || s.chance(3) {
+		return
+	}
+	data, err := encodeCheckpoint(saved{Pipelines: map[string]savedPipeline{name: p}})
+	s.must(err)
+	s.grew = max(s.grew-1, 0)
+	s.previous, s.checkpoint = s.checkpoint, data
 }
 
 // save takes a checkpoint.

@@ -20,7 +20,7 @@ var rareOps = []scheduleOp{
 	{"hard link", (*schedule).link}, {"unlink", (*schedule).unlink},
 	{"switch", (*schedule).switchLink}, {"move", (*schedule).moveDir},
 	{"reuse inode", (*schedule).reuseInode}, {"growth", (*schedule).copyGrowTruncate},
-	{"reload", (*schedule).reload},
+	{"reload", (*schedule).reload}, {"remove pipeline", (*schedule).removePipeline},
 }
 
 // makeDirs makes the directory that files are written to, and the link that leads to it.
