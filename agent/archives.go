@@ -101,13 +101,20 @@ func (r *files) claimSurveyed(file *tail.File, f tail.Found, v *survey, original
 			return r.claimAt(file, f, o, end, unread)
 		}
 	}
-	if r.emptied(followed) { // that is to be noticed first
+	if r.emptied(followed) || r.away(followed) { // that is to be noticed first
 		return false, true, nil
 	}
 	if best >= 0 {
 		return r.claimAt(file, f, originals[best], place, false)
 	}
 	return false, false, nil
+}
+
+// away says that one of some files has no name and no descriptor any more. The scan under way will let go of it.
+func (r *files) away(followed []*source) bool {
+	gone := slices.ContainsFunc(followed, func(s *source) bool { return s.file.Handle() == nil && !r.leadsTo(s) })
+	r.scanSoon = r.scanSoon || gone
+	return gone
 }
 
 // readOf is up to where the content of a file that is gone was read of what was surveyed; nowhere when it is no copy of it.

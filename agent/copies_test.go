@@ -184,6 +184,33 @@ func TestReloadWhileACompressedCopyIsWritten(t *testing.T) {
 	s.expect("line 1")
 }
 
+// The original of a compressed copy has no descriptor, for want of them, and is removed just before the scan that tells what the copy is.
+func TestCompressedCopyOfAParkedFileThatIsGone(t *testing.T) {
+	s := scripted(t)
+	s.openFiles = 2
+	s.up()
+	s.write("app.log.1", "line 1\n")
+	s.pass(2 * time.Second)
+	s.write("app.log", "line 2\n")
+	s.pass(2 * time.Second)
+	s.writeRaw("app.log.1.gz", string(gzipped(t, "line 1\n")))
+	surveyed := func() bool {
+		for _, v := range s.runner.surveys {
+			return v.done
+		}
+		return false
+	}
+	for until := s.now.Add(time.Minute); !surveyed(); s.now = s.now.Add(100 * time.Millisecond) {
+		if s.now.After(until) {
+			t.Fatal("the copy is not looked at")
+		}
+		s.step()
+	}
+	s.remove("app.log.1")
+	s.pass(3 * scheduleGrace)
+	s.expect("line 1", "line 2")
+}
+
 // A content that the journal tells of was gone when the next one in its file was read, or when the checkpoint looked at that: a copy may be
 // made after the content was read.
 func TestContentsOfTheJournalWereGoneLaterThanTheyWereRead(t *testing.T) {
