@@ -172,7 +172,7 @@ func (r *files) claimedPacked(f tail.Found, o packedOriginal, offset int64) {
 // packedOriginals are the contents, followed or gone, that a compressed file may
 // be a copy of by its name, and by its birth: they were made before it.
 func (r *files) packedOriginals(f tail.Found, born int64, now time.Time) (out []packedOriginal) {
-	for _, s := range inOrder(r.sources) {
+	for _, s := range r.sources {
 		if !s.file.Compressed() && !bornAfter(s.track.born, born) && s.file.ID() != f.ID && packedFrom(f.Path, s.track.path, s.path) {
 			r.mu.Lock()
 			flying := len(s.track.pending) > 0
@@ -180,6 +180,7 @@ func (r *files) packedOriginals(f tail.Found, born int64, now time.Time) (out []
 			out = append(out, packedOriginal{place: s.file.Position(), names: [2]string{s.track.path, s.path}, source: s, flying: flying})
 		}
 	}
+	slices.SortFunc(out, func(a, b packedOriginal) int { return compareIDs(a.source.file.ID(), b.source.file.ID()) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.orphans {
@@ -188,11 +189,13 @@ func (r *files) packedOriginals(f tail.Found, born int64, now time.Time) (out []
 			out = append(out, packedOriginal{place: o.place, names: o.names, orphan: &o, flying: o.flying(), marks: o.marks})
 		}
 	}
-	for id, t := range inOrder(r.tracks) {
+	gone := len(out)
+	for id, t := range r.tracks {
 		if !t.followed && id != f.ID && !bornAfter(t.born, born) && t.packed == 0 && t.readTo().Offset > 0 && packedFrom(f.Path, t.path, t.path) {
 			out = append(out, packedOriginal{place: t.readTo(), names: [2]string{t.path, t.path}, track: t, flying: len(t.pending) > 0, marks: t.places()})
 		}
 	}
+	slices.SortFunc(out[gone:], func(a, b packedOriginal) int { return compareIDs(a.track.id, b.track.id) })
 	return out
 }
 

@@ -142,7 +142,8 @@ func (r *files) relatives(path string, now time.Time) (out []orphan) {
 			out = append(out, o)
 		}
 	}
-	for _, t := range inOrder(r.tracks) {
+	known := len(out)
+	for _, t := range r.tracks {
 		if place := t.readTo(); t.followed || t.replaced || place.Offset == 0 {
 			continue
 		}
@@ -151,6 +152,7 @@ func (r *files) relatives(path string, now time.Time) (out []orphan) {
 			out = append(out, o)
 		}
 	}
+	slices.SortFunc(out[known:], func(a, b orphan) int { return compareIDs(a.id, b.id) })
 	return out
 }
 

@@ -43,7 +43,7 @@ func (r *files) adopt(s *source, t *track) {
 	}
 	r.hold(1)
 	ok, err := file.Resume(t.acked)
-	if unread := t.acked.Offset == 0 && !t.acked.Skip && file.Seen().Size > 0; unread && r.leadsTo(s) {
+	if file.Compressed() && !s.file.Compressed() {
 		ok = false // it may be a copy that had only been begun when it was found
 	}
 	if !ok || err != nil {
