@@ -105,13 +105,21 @@ func (c *Columns) Kind(i int) Kind { return c.kinds[i] }
 // Eval evaluates the i-th column. The value is valid until the event's next Reset.
 func (c *Columns) Eval(e *Event, i int, v *Value) error { return c.values[i].Eval(e, v) }
 
-// Field is Eval for a column that is a field where the event before had it, the common case; ok is false for every other.
-func (c *Columns) Field(e *Event, i int) (v Value, ok bool) {
+// Field is what Eval makes of a column that is a field where the event before had it, the common case; nil for every other. The caller must not change it.
+func (c *Columns) Field(e *Event, i int) *Value {
 	r := c.values[i].ref
 	if r == nil || r.meta || r.header || r.hint >= len(e.fields) || e.fields[r.hint].name != r.name {
+		return nil
+	}
+	return &e.fields[r.hint].value
+}
+
+// Fixed is the value of a column that is a constant; ok is false for every other.
+func (c *Columns) Fixed(i int) (v Value, ok bool) {
+	if c.values[i].fixed == nil {
 		return Value{}, false
 	}
-	return e.fields[r.hint].value, true
+	return *c.values[i].fixed, true
 }
 
 // Hash identifies the mapping: the columns' names and expressions in order,

@@ -303,22 +303,38 @@ func (v Value) ToTime() (time.Time, error) {
 
 // parseTime reads RFC 3339, with T or a blank, without an allocation.
 func parseTime(b []byte) (Value, bool) {
-	const shape = "0000-00-00T00:00:00"
-	if len(b) <= len(shape) || !hasShape(b, shape) {
-		return Value{}, false
-	}
-	year, month, day := decimal(b[:4]), decimal(b[5:7]), decimal(b[8:10])
-	hour, minute, second := decimal(b[11:13]), decimal(b[14:16]), decimal(b[17:19])
-	if !validDate(year, month, day) || hour > 23 || minute > 59 || second > 59 {
-		return Value{}, false
-	}
-	nsec, rest := parseFraction(b[len(shape):])
-	zone, ok := parseZone(rest)
+	seconds, nsec, zone, ok := parseMoment(b)
 	if !ok {
 		return Value{}, false
 	}
-	seconds := daysOf(year, month, day)*secondsPerDay + hour*3600 + minute*60 + second - zone
 	return Value{kind: KindTime, num: uint64(seconds), nsec: int32(nsec), zone: int32(zone)}, true
+}
+
+// parseMoment is parseTime with what makes the time: Unix seconds, nanoseconds, and seconds east of UTC.
+func parseMoment(b []byte) (seconds, nsec, zone int64, ok bool) {
+	const shape = "0000-00-00T00:00:00"
+	if len(b) <= len(shape) || b[4] != '-' || b[7] != '-' || b[10] != 'T' && b[10] != 't' && b[10] != ' ' || b[13] != ':' || b[16] != ':' {
+		return 0, 0, 0, false
+	}
+	year, month, day := pair(b[0], b[1])*100+pair(b[2], b[3]), pair(b[5], b[6]), pair(b[8], b[9])
+	hour, minute, second := pair(b[11], b[12]), pair(b[14], b[15]), pair(b[17], b[18])
+	if year < 0 || !validDate(year, month, day) || uint64(hour) > 23 || uint64(minute) > 59 || uint64(second) > 59 {
+		return 0, 0, 0, false
+	}
+	nsec, rest := parseFraction(b[len(shape):])
+	if zone, ok = parseZone(rest); !ok {
+		return 0, 0, 0, false
+	}
+	return daysOf(year, month, day)*secondsPerDay + hour*3600 + minute*60 + second - zone, nsec, zone, true
+}
+
+// pair is a number of two digits; far below 0 where they are none, also when it is a part of a longer number.
+func pair(tens, ones byte) int64 {
+	tens, ones = tens-'0', ones-'0'
+	if tens > 9 || ones > 9 {
+		return -1_000_000
+	}
+	return int64(tens)*10 + int64(ones)
 }
 
 // hasShape says that b begins like shape: 0 for any digit, T for T, t or a blank.

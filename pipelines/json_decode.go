@@ -105,8 +105,10 @@ func (d *decoder) object() error {
 		return d.end()
 	}
 	for {
-		if err := d.member(); err != nil {
-			return err
+		if !d.repeat() {
+			if err := d.member(); err != nil {
+				return err
+			}
 		}
 		switch d.peek() {
 		case ',':

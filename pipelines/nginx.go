@@ -131,20 +131,17 @@ func (l *nginxLine) client() error {
 	}
 }
 
-const (
-	nginxTimeShape = "[00/???/0000:00:00:00 ?0000]"
-	nginxTimeBytes = len(nginxTimeShape)
-)
+const nginxTimeBytes = len("[30/Nov/2026:10:00:00 +0000]")
 
 // nginxTimeAt reads [30/Nov/2026:10:00:00 +0000] at the start of b.
 func nginxTimeAt(b []byte) (Value, bool) {
-	if len(b) < nginxTimeBytes || !nginxTimeShaped(b) {
+	if len(b) < nginxTimeBytes || b[0] != '[' || b[3] != '/' || b[7] != '/' || b[12] != ':' || b[15] != ':' || b[18] != ':' || b[21] != ' ' || b[22] != '+' && b[22] != '-' || b[27] != ']' {
 		return Value{}, false
 	}
-	day, month, year := decimal(b[1:3]), nginxMonth(b[4:7]), decimal(b[8:12])
-	hour, minute, second := decimal(b[13:15]), decimal(b[16:18]), decimal(b[19:21])
-	zoneHours, zoneMinutes := decimal(b[23:25]), decimal(b[25:27])
-	if !validDate(year, month, day) || hour > 23 || minute > 59 || second > 60 || zoneHours > 23 || zoneMinutes > 59 {
+	day, month, year := pair(b[1], b[2]), nginxMonth(b[4:7]), pair(b[8], b[9])*100+pair(b[10], b[11])
+	hour, minute, second := pair(b[13], b[14]), pair(b[16], b[17]), pair(b[19], b[20])
+	zoneHours, zoneMinutes := pair(b[23], b[24]), pair(b[25], b[26])
+	if year < 0 || !validDate(year, month, day) || uint64(hour) > 23 || uint64(minute) > 59 || uint64(second) > 60 || uint64(zoneHours) > 23 || uint64(zoneMinutes) > 59 {
 		return Value{}, false
 	}
 	zone := zoneHours*3600 + zoneMinutes*60
@@ -153,23 +150,6 @@ func nginxTimeAt(b []byte) (Value, bool) {
 	}
 	seconds := daysOf(year, month, day)*secondsPerDay + hour*3600 + minute*60 + second - zone
 	return Value{kind: KindTime, num: uint64(seconds), zone: int32(zone)}, true
-}
-
-func nginxTimeShaped(b []byte) bool {
-	for i := range nginxTimeBytes {
-		switch want := nginxTimeShape[i]; want {
-		case '0':
-			if b[i]-'0' > 9 {
-				return false
-			}
-		case '?':
-		default:
-			if b[i] != want {
-				return false
-			}
-		}
-	}
-	return b[22] == '+' || b[22] == '-'
 }
 
 // nginxMonth is 1 for Jan up to 12 for Dec, 0 for anything else.

@@ -64,7 +64,7 @@ func (r *reference) lookUp(e *Event) Value {
 		}
 	}
 	if i := e.find(r.name, r.hint); i >= 0 {
-		r.hint = i
+		r.hint, r.name = i, e.fields[i].name // the same string is found equal without a look at its bytes
 		return e.fields[i].value
 	}
 	if !e.parsed || r.name == "host" {

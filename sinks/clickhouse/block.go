@@ -1,6 +1,7 @@
 package clickhouse
 
 import (
+	"encoding/binary"
 	"errors"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ type block struct {
 	table   *table
 	mapping *pipelines.Columns
 	fields  []field
+	others  []column // those of the fields without a leaf
 	insert  string
 	input   proto.Input
 	rows    int
@@ -72,7 +74,9 @@ type field struct {
 	from int    // index in the mapping; below 0: one of the row's own, see below
 	key  string // not "": the column holds this field of each of the value's objects
 	column
-	leaf *leaf // the column, when it is one of scalars that the mapping fills: the common case has a shorter way
+	leaf   *leaf  // the column, when it is one of scalars that the mapping fills: the common case has a shorter way
+	fixed  []byte // not nil: what leaf has in every row
+	number *leaf  // the column, when it holds offsets as numbers of 64 bits
 
 	scalar   chType // without Nullable and LowCardinality
 	nullable bool
@@ -102,9 +106,7 @@ func newBlock(spec *pipelines.SinkSpec, t *table) (*block, error) {
 			return nil, err
 		}
 		f := field{name: w.name, from: w.from, key: w.key, column: c}
-		if w.from >= 0 && w.key == "" {
-			f.leaf, _ = c.(*leaf)
-		}
+		b.shorten(&f)
 		if f.scalar, f.nullable, err = scalarOf(w.typ); err != nil {
 			return nil, err
 		}
@@ -115,6 +117,24 @@ func newBlock(spec *pipelines.SinkSpec, t *table) (*block, error) {
 	}
 	b.insert = "INSERT INTO " + t.name() + " (" + strings.Join(names, ", ") + ")"
 	return b, nil
+}
+
+// shorten finds the short ways that a field has.
+func (b *block) shorten(f *field) {
+	of, ok := f.column.(*leaf)
+	switch {
+	case ok && f.from >= 0 && f.key == "":
+		f.leaf = of
+		if v, ok := b.mapping.Fixed(f.from); ok && of.add(v) == nil {
+			f.fixed = of.data
+			of.data = nil
+		}
+		of.reset()
+		return
+	case ok && f.from == fromOffset && of.usual.form == formInteger && of.usual.bits == 64:
+		f.number = of
+	}
+	b.others = append(b.others, f.column)
 }
 
 func (b *block) Rows() int { return b.rows }
@@ -161,10 +181,8 @@ func (b *block) Append(e *pipelines.Event) error {
 			return &sinks.RejectError{Column: b.fields[i].name, Err: err}
 		}
 	}
-	for i := range b.fields {
-		if f := &b.fields[i]; f.leaf == nil {
-			f.done()
-		}
+	for _, c := range b.others {
+		c.done()
 	}
 	b.rows++
 	if b.rows == sampleRows && b.expect > sampleRows {
@@ -174,17 +192,31 @@ func (b *block) Append(e *pipelines.Event) error {
 }
 
 func (b *block) add(f *field, e *pipelines.Event) error {
-	if f.leaf != nil {
-		f.leaf.done() // what was added before is of whole rows
-		if v, ok := b.mapping.Field(e, f.from); ok {
-			err := f.leaf.add(v)
-			if err != nil && b.misfit != (pipelines.Misfit{}) {
-				return b.mend(f, v, err, e)
-			}
-			return err
-		}
+	switch {
+	case f.fixed != nil:
+		f.leaf.done()
+		f.leaf.addRaw(f.fixed)
+		return nil
+	case f.number != nil:
+		f.number.data = binary.LittleEndian.AppendUint64(f.number.data, uint64(e.Meta.Offset))
+		f.number.n++
+		return nil
+	case f.leaf == nil:
+		return b.addOther(f, e)
 	}
-	return b.addOther(f, e)
+	f.leaf.done() // what was added before is of whole rows
+	v := b.mapping.Field(e, f.from)
+	switch {
+	case v == nil:
+		return b.addOther(f, e)
+	case f.leaf.addUsual(v):
+		return nil
+	}
+	err := f.leaf.add(*v)
+	if err != nil && b.misfit != (pipelines.Misfit{}) {
+		return b.mend(f, *v, err, e)
+	}
+	return err
 }
 
 // addOther adds the value of a column that is no plain field of scalars.

@@ -35,6 +35,7 @@ type column interface {
 type leaf struct {
 	name   string
 	put    putter
+	usual  usual
 	zero   []byte // what stands for nothing; nil where nothing does
 	data   []byte
 	n      int
@@ -52,6 +53,12 @@ func (c *leaf) add(v pipelines.Value) (err error) {
 	c.data, err = c.put(c.data, v)
 	c.n++
 	return err
+}
+
+// addRaw appends a value that is in the form of the wire.
+func (c *leaf) addRaw(value []byte) {
+	c.data = append(c.data, value...)
+	c.n++
 }
 
 func (c *leaf) done()                    { c.mark, c.markNo = len(c.data), c.n }

@@ -24,7 +24,7 @@ func accessValue(i int) []byte {
 }
 
 // accessTable is the table as the server would describe it.
-func accessTable(b *testing.B, spec *pipelines.SinkSpec) *table {
+func accessTable(b testing.TB, spec *pipelines.SinkSpec) *table {
 	t := &table{database: "default", table: "t", engine: "MergeTree", window: 100}
 	args, err := splitArgs(accessDDL)
 	if err != nil {

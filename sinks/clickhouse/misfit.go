@@ -52,8 +52,7 @@ func (c *leaf) addZero() bool {
 	if c.zero == nil {
 		return false
 	}
-	c.data = append(c.data, c.zero...)
-	c.n++
+	c.addRaw(c.zero)
 	return true
 }
 

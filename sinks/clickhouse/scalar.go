@@ -32,7 +32,7 @@ func newLeaf(t chType) (*leaf, error) {
 	if t.name == "JSON" { // sent as text, which the server parses
 		name = "String"
 	}
-	c := &leaf{name: name, put: put}
+	c := &leaf{name: name, put: put, usual: usualOf(t)}
 	if !strings.HasPrefix(t.name, "Enum") && t.name != "JSON" { // an Enum need not have a name for 0
 		c.zero = make([]byte, zeroBytes(t))
 	}
