@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -168,5 +169,36 @@ func TestNoAllocationPerLine(t *testing.T) {
 	read()
 	if n := testing.AllocsPerRun(5, read); n > 200 {
 		t.Errorf("%v allocations for 20,000 lines", n)
+	}
+}
+
+// What is not terminated, or may go on, is taken at the end of the file alone: where a block ends there is more.
+func TestExtentHoldsAtTheEndOfTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	write(t, path, "a line longer than the block\nanother one\nunfinished")
+	for _, extent := range []Extent{Ripe, All} {
+		f := openAt(t, path)
+		var got []string
+		for range 20 {
+			c := Chunk{BytesMax: 8}
+			o, _, err := f.Read(&c, extent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range c.Lines {
+				got = append(got, string(c.Value(&c.Lines[i])))
+			}
+			c.Release()
+			if o == Idle {
+				break
+			}
+		}
+		want := []string{"a line longer than the block", "another one"}
+		if extent == All {
+			want = append(want, "unfinished")
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("extent %d: %q", extent, got)
+		}
 	}
 }
