@@ -22,10 +22,9 @@ import (
 // is read whole. While an original still has something to read, or its lines are
 // on their way, the copy waits.
 //
-// A compressed copy that turns up when the position of its original is forgotten
-// , or under a name that does not come from the original's, is read
-// whole. In rare orders of renames, kills and copies the end of a content that is
-// compressed while its last lines are on their way comes again from the copy.
+// A compressed copy that turns up when the position of its original is
+// forgotten, or under a name that does not come from the original's, is read
+// whole.
 
 // packedSuffixes are how compressed files are called. They only relate names;
 // that a file is compressed is told by its content.

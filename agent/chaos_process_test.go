@@ -24,7 +24,8 @@ import (
 var chaosRounds = flag.Int("chaos-rounds", 0, "kills of TestChaosOfProcesses; 0 means 4")
 
 // TestChaosOfProcesses kills the agent and the broker, real processes, by SIGKILL, again and again at random moments, also both at once and
-// the agent while the broker is down, while a writer writes and renames; -chaos-rounds says how often. Every line must be in the
+// the agent while the broker is down, while a writer writes and rotates: by renames, by copying and emptying, into compressed copies, with
+// the directory moved, and with the file removed and made anew; -chaos-rounds says how often. Every line must be in the
 // topic once, in the order of its file. One line of the log names the seed.
 func TestChaosOfProcesses(t *testing.T) {
 	t.Parallel()
@@ -55,6 +56,10 @@ type processChaos struct {
 	agent  *testenv.Process
 	next   int
 	kept   int
+	dirs   int    // that the directory was moved
+	copies bool   // the file is copied and emptied at times; in every other stretch, so that it may be removed after the next
+	copied bool   // since all was known to be delivered
+	did    [5]int // rotations, as in rotations
 	kills  [2]int // of the agent, of the broker
 }
 
@@ -62,10 +67,12 @@ func newProcessChaos(t *testing.T, rnd *rand.Rand) *processChaos {
 	program := testenv.Sluice(t)
 	p := &processChaos{t: t, rnd: rnd, dir: t.TempDir(), addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))}
 	pipeline := filepath.Join(t.TempDir(), "pipeline.yaml")
-	text := fmt.Sprintf("pipeline: chaos\ncollect:\n  file: {include: ['%s/app.log*'], identity: true, rotate_grace: 2s}\ntopic: {name: chaos, partitions: 3, batch: {bytes: 8KiB}}\n", p.dir)
+	text := fmt.Sprintf("pipeline: chaos\ncollect:\n  file: {include: ['%[1]s/cur/app.log*', '%[1]s/v*/app.log*'], identity: true, rotate_grace: 2s}\ntopic: {name: chaos, partitions: 3, batch: {bytes: 8KiB}}\n", p.dir)
 	if err := os.WriteFile(pipeline, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	p.must(os.Mkdir(filepath.Join(p.dir, "v0"), 0o700))
+	p.must(os.Symlink("v0", filepath.Join(p.dir, "cur")))
 	p.run.broker = testenv.Command{Name: "broker", Path: program, Args: []string{"broker", "--listen", p.addr, "--data", t.TempDir(), "--metrics", ""},
 		Ready: func(ctx context.Context) error { return testenv.PingKafka(ctx, p.addr) }}
 	p.run.agent = testenv.Command{Name: "agent", Path: program, Args: []string{"agent", pipeline, "--state", t.TempDir(), "--brokers", p.addr, "--metrics", ""}}
@@ -75,6 +82,7 @@ func newProcessChaos(t *testing.T, rnd *rand.Rand) *processChaos {
 
 // round writes for a while and kills in the middle of it.
 func (p *processChaos) round(round int) {
+	p.copies = round/10%2 == 0
 	until := time.Duration(20+p.rnd.IntN(180)) * time.Millisecond
 	p.writeFor(until)
 	victims := 1 + p.rnd.IntN(3)
@@ -96,6 +104,7 @@ func (p *processChaos) round(round int) {
 	}
 	if round%10 == 9 {
 		p.settle()
+		p.removeAndMakeAgain()
 	}
 }
 
@@ -113,9 +122,9 @@ func (p *processChaos) writeFor(d time.Duration) {
 
 func (p *processChaos) path(n int) string {
 	if n == 0 {
-		return filepath.Join(p.dir, "app.log")
+		return filepath.Join(p.dir, "cur", "app.log")
 	}
-	return filepath.Join(p.dir, fmt.Sprintf("app.log.%d", n))
+	return filepath.Join(p.dir, "cur", fmt.Sprintf("app.log.%d", n))
 }
 
 func (p *processChaos) must(err error) {
@@ -142,12 +151,71 @@ func (p *processChaos) write(lines int) {
 	p.must(f.Close())
 }
 
-// rotate renames. The oldest files are removed only when all is read, by settle.
+// rotations are what rotate does, and removeAndMakeAgain.
+var rotations = [5]string{"renamed", "copied and emptied", "compressed", "directory moved", "removed"}
+
+// rotate rotates in one of several ways. The oldest files are removed only when all is read, by settle.
 func (p *processChaos) rotate() {
-	for n := p.kept; n >= 0; n-- {
+	switch n := p.rnd.IntN(10); {
+	case n < 4:
+		p.did[0]++
+		p.shift(0)
+	case n < 7 && p.copies:
+		p.did[1]++
+		p.copyTruncate()
+	case n < 9 && p.kept > 0:
+		p.did[2]++
+		p.compress()
+	default:
+		p.did[3]++
+		p.move()
+	}
+}
+
+// shift renames the files from one on.
+func (p *processChaos) shift(from int) {
+	for n := p.kept; n >= from; n-- {
 		p.must(os.Rename(p.path(n), p.path(n+1)))
 	}
 	p.kept++
+}
+
+// copyTruncate copies the file in two pieces, and empties it.
+func (p *processChaos) copyTruncate() {
+	p.shift(1)
+	data, err := os.ReadFile(p.path(0))
+	p.must(err)
+	half := p.rnd.IntN(len(data) + 1)
+	p.must(os.WriteFile(p.path(1), data[:half], 0o600))
+	f, err := os.OpenFile(p.path(1), os.O_APPEND|os.O_WRONLY, 0o600)
+	p.must(err)
+	_, err = f.Write(data[half:])
+	p.must(err)
+	p.must(f.Close())
+	p.must(os.Truncate(p.path(0), 0))
+	p.copied = true
+}
+
+// compress makes a compressed copy of the oldest rotated file, and removes it.
+func (p *processChaos) compress() {
+	data, err := os.ReadFile(p.path(p.kept))
+	p.must(err)
+	pack, ext := gzipped, "gz"
+	if p.rnd.IntN(2) == 0 {
+		pack, ext = zstdPacked, "zst"
+	}
+	p.must(os.WriteFile(fmt.Sprintf("%s.%dc.%s", p.path(0), p.next, ext), pack(p.t, string(data)), 0o600))
+	p.must(os.Remove(p.path(p.kept)))
+	p.kept--
+}
+
+// move gives the directory another name; the link to it follows.
+func (p *processChaos) move() {
+	to := fmt.Sprintf("v%d", p.dirs+1)
+	p.must(os.Rename(filepath.Join(p.dir, fmt.Sprintf("v%d", p.dirs)), filepath.Join(p.dir, to)))
+	p.must(os.Symlink(to, filepath.Join(p.dir, "new")))
+	p.must(os.Rename(filepath.Join(p.dir, "new"), filepath.Join(p.dir, "cur")))
+	p.dirs++
 }
 
 // settle waits until everything is in the topic, and removes what was rotated.
@@ -178,6 +246,17 @@ func (p *processChaos) settle() {
 	for ; p.kept > 2; p.kept-- {
 		p.must(os.Remove(p.path(p.kept)))
 	}
+}
+
+// removeAndMakeAgain does that to the file, all of which is read, unless a copy of it may wait to be told from others: nothing would tell
+// after a kill that it is one.
+func (p *processChaos) removeAndMakeAgain() {
+	if !p.copied {
+		p.did[4]++
+		p.must(os.Remove(p.path(0)))
+		p.write(1)
+	}
+	p.copied = false
 }
 
 // check reads the topic: each line once, those of a file in order.
@@ -225,7 +304,7 @@ func (p *processChaos) check() {
 			doubled++
 		}
 	}
-	p.t.Logf("%d lines, %d kills of the agent and %d of the broker: lost %d, doubled %d, out of order %d", p.next, p.kills[0], p.kills[1], lost, doubled, disorder)
+	p.t.Logf("%d lines, %d kills of the agent and %d of the broker: lost %d, doubled %d, out of order %d; %v: %v", p.next, p.kills[0], p.kills[1], lost, doubled, disorder, rotations, p.did)
 	if lost+doubled+disorder > 0 {
 		p.t.Fail()
 	}

@@ -67,7 +67,7 @@ const (
 func runChaos(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	s := &schedule{
-		t: t, rnd: rnd, dir: scheduleDir(t, seed), now: time.Date(2096, 11, 30, 10, 0, 0, 0, time.UTC), intrusions: intrusionsMax,
+		t: t, rnd: rnd, dir: scheduleDir(t, 'c', seed), now: time.Date(2096, 11, 30, 10, 0, 0, 0, time.UTC), intrusions: intrusionsMax,
 		dialect:  dialects[seed%2], // what is held back of a record of several lines is for TestRandomSchedules
 		pipeline: strings.NewReplacer("BATCH", []string{"1KiB", "4KiB", "1MiB"}[rnd.IntN(3)], "FLIGHT", fmt.Sprint(1+rnd.IntN(5))).Replace(chaosPipeline),
 	}

@@ -91,10 +91,11 @@ func (n *inodes) looks() *tail.Looks {
 	}
 }
 
-// scheduleDir makes the directory of a schedule. Its name is of one length, as it is in what is sent.
-func scheduleDir(t *testing.T, seed uint64) string {
+// scheduleDir makes the directory of a schedule; kind is a letter. Its name is of one length, as it is in what is sent.
+func scheduleDir(t *testing.T, kind rune, seed uint64) string {
 	t.Helper()
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("sluice-schedule-%020d-%010d", seed, os.Getpid()))
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("sluice-schedule-%c-%020d-%010d", kind, seed, os.Getpid()))
+	_ = os.RemoveAll(dir) // of a test that was killed and had this process's number
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
