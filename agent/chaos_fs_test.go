@@ -29,10 +29,9 @@ type crashDir struct {
 	durable       bool // the directory above it is synced
 }
 
-// crashNode is a file's content, of which a prefix is synced: files of a journal only grow.
+// crashNode is a file's content, and what it was when it was synced. Files of a journal do not get shorter.
 type crashNode struct {
-	data   []byte
-	synced int
+	data, synced []byte
 }
 
 // crashBlockBytes is in what pieces a power cut takes or leaves what was not synced.
@@ -66,16 +65,18 @@ func (c *crashFS) powerCut(rnd *rand.Rand) *crashFS {
 	return out
 }
 
-// powerCut is the content that is left. Blocks before one that stayed are zeroes when they did not.
+// powerCut is the content that is left. Blocks before one that stayed are as they were synced, or zeroes, when they did not.
 func (n *crashNode) powerCut(stays func() bool) *crashNode {
-	data := bytes.Clone(n.data[:n.synced])
-	for at := n.synced - n.synced%crashBlockBytes; at < len(n.data); at += crashBlockBytes {
-		if block := n.data[at:min(at+crashBlockBytes, len(n.data))]; stays() {
-			data = append(data, make([]byte, max(at+len(block)-len(data), 0))...)
-			copy(data[at:], block)
+	data := bytes.Clone(n.synced)
+	for at := 0; at < len(n.data); at += crashBlockBytes {
+		end := min(at+crashBlockBytes, len(n.data))
+		if end <= len(n.synced) && bytes.Equal(n.data[at:end], n.synced[at:end]) || !stays() {
+			continue
 		}
+		data = append(data, make([]byte, max(end-len(data), 0))...)
+		copy(data[at:], n.data[at:end])
 	}
-	return &crashNode{data: data, synced: len(data)}
+	return &crashNode{data: data, synced: bytes.Clone(data)}
 }
 
 func (c *crashFS) step() (percent int) {
@@ -142,6 +143,22 @@ func (c *crashFS) Remove(name string) error {
 	return nil
 }
 
+func (c *crashFS) Reuse(name, as string) (journal.File, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.step() == 0 {
+		return nil, errKilled
+	}
+	d := c.dir(filepath.Dir(name))
+	if d == nil || d.files[filepath.Base(name)] == nil {
+		return nil, os.ErrNotExist
+	}
+	n := d.files[filepath.Base(name)]
+	delete(d.files, filepath.Base(name))
+	d.files[filepath.Base(as)] = n
+	return &crashFile{fs: c, node: n}, nil
+}
+
 func (c *crashFS) List(dir string) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,6 +173,7 @@ func (c *crashFS) List(dir string) ([]string, error) {
 type crashFile struct {
 	fs   *crashFS
 	node *crashNode
+	at   int    // where the next write goes
 	dir  string // of a directory
 }
 
@@ -164,7 +182,9 @@ func (f *crashFile) Write(p []byte) (int, error) {
 	defer f.fs.mu.Unlock()
 	percent := f.fs.step()
 	done := p[:len(p)*percent/100]
-	f.node.data = append(f.node.data, done...)
+	over := copy(f.node.data[f.at:], done)
+	f.node.data = append(f.node.data, done[over:]...)
+	f.at += len(done)
 	if percent < 100 {
 		return len(done), errKilled
 	}
@@ -198,7 +218,7 @@ func (f *crashFile) Sync() error {
 		}
 		return nil
 	}
-	f.node.synced = len(f.node.data)
+	f.node.synced = bytes.Clone(f.node.data)
 	return nil
 }
 
@@ -216,4 +236,7 @@ func (m movedFS) MkdirAll(dir string) error                { return m.fs.MkdirAl
 func (m movedFS) Create(name string) (journal.File, error) { return m.fs.Create(m.path(name)) }
 func (m movedFS) Open(name string) (journal.File, error)   { return m.fs.Open(m.path(name)) }
 func (m movedFS) Remove(name string) error                 { return m.fs.Remove(m.path(name)) }
-func (m movedFS) List(dir string) ([]string, error)        { return m.fs.List(m.path(dir)) }
+func (m movedFS) Reuse(name, as string) (journal.File, error) {
+	return m.fs.Reuse(m.path(name), m.path(as))
+}
+func (m movedFS) List(dir string) ([]string, error) { return m.fs.List(m.path(dir)) }

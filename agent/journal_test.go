@@ -67,6 +67,14 @@ func (k *killedFS) Remove(name string) error {
 	return k.OSFS.Remove(name)
 }
 
+func (k *killedFS) Reuse(name, as string) (journal.File, error) {
+	if k.call() == 0 {
+		return nil, errKilled
+	}
+	f, err := k.OSFS.Reuse(name, as)
+	return &killedFile{File: f, fs: k}, err
+}
+
 type killedFile struct {
 	journal.File
 	fs *killedFS

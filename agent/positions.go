@@ -363,9 +363,10 @@ func ReadPositions(r io.Reader) (*Positions, error) {
 // lookFS is a journal's file system on which nothing changes.
 type lookFS struct{ journal.OSFS }
 
-func (lookFS) MkdirAll(string) error               { return nil }
-func (lookFS) Create(string) (journal.File, error) { return lookFile{}, nil }
-func (lookFS) Remove(string) error                 { return nil }
+func (lookFS) MkdirAll(string) error                   { return nil }
+func (lookFS) Create(string) (journal.File, error)     { return lookFile{}, nil }
+func (lookFS) Remove(string) error                     { return nil }
+func (lookFS) Reuse(_, _ string) (journal.File, error) { return lookFile{}, nil }
 func (f lookFS) Open(name string) (journal.File, error) {
 	file, err := f.OSFS.Open(name)
 	return lookFile{file}, err

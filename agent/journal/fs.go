@@ -13,11 +13,13 @@ type FS interface {
 	// Open opens a file for reading, or a file or a directory for Sync.
 	Open(name string) (File, error)
 	Remove(name string) error
+	// Reuse gives a file another name and opens it to be written over from its beginning; what was in it stays until then.
+	Reuse(name, as string) (File, error)
 	// List returns the names in a directory, in any order.
 	List(dir string) ([]string, error)
 }
 
-// File is an open file. Writes append.
+// File is an open file. Writes go on where the one before ended.
 type File interface {
 	io.Writer
 	io.ReaderAt
@@ -52,6 +54,18 @@ func (OSFS) Open(name string) (File, error) {
 
 // Remove implements FS.
 func (OSFS) Remove(name string) error { return os.Remove(name) }
+
+// Reuse implements FS.
+func (OSFS) Reuse(name, as string) (File, error) {
+	if err := os.Rename(name, as); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(as, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
 
 // List implements FS.
 func (OSFS) List(dir string) ([]string, error) {

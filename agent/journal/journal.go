@@ -17,6 +17,8 @@ const (
 	bytesMaxDefault     = 1 << 30
 	// segmentsMin is how many segments a journal's limit has room for, where their size is not set.
 	segmentsMin = 8
+	// sparesMax is how many segments are kept to be used again: what one call of Release lets go in bulk.
+	sparesMax = 8
 )
 
 // ErrFull says that the journal has reached its limit: what is in it must be settled first.
@@ -62,11 +64,13 @@ type Journal struct {
 	segments []*segment // guarded by mu: by number; the last is written to
 	next     uint64     // guarded by mu: sequence of the next entry
 	number   uint64     // guarded by mu: of the next segment
+	spares   []*segment // guarded by mu: let go, oldest first; their files wait for the next segments
+	rolled   bool       // guarded by mu: a segment began since the last Release
 	broken   bool       // guarded by mu: the last segment ends in what failed
 	where    map[ID]place
 	floors   map[partition]floor // guarded by mu
 	buf      []byte              // guarded by mu
-	bytes    int64               // guarded by mu: of all segments
+	bytes    int64               // guarded by mu: of all segments but the spares
 }
 
 type partition struct {
@@ -97,7 +101,10 @@ type segment struct {
 	size      int64
 	file      File // nil when not open
 	unsettled int
-	named     bool // its name is durable
+	named     bool  // its name is durable
+	own       bool  // begun by this process
+	old       int64 // bytes of an earlier segment in its file when it began
+	disk      int64 // of its file
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -222,7 +229,7 @@ func (j *Journal) writeEntry(seg *segment, seq uint64, e *Entry) error {
 	buf := append(j.buf[:0], make([]byte, entryHeaderBytes)...)
 	buf = e.appendMeta(buf, seq)
 	j.buf = buf
-	crc := crc32.Update(0, castagnoli, buf[entryHeaderBytes:])
+	crc := crc32.Update(segmentSeed(seg.number), castagnoli, buf[entryHeaderBytes:])
 	size := len(buf) - entryHeaderBytes
 	at := seg.size + int64(len(buf))
 	if b := e.Bundle; b != nil {
@@ -260,6 +267,7 @@ func (j *Journal) writeEntry(seg *segment, seq uint64, e *Entry) error {
 func (j *Journal) put(seg *segment, p []byte) error {
 	n, err := seg.file.Write(p)
 	seg.size += int64(n)
+	seg.disk = max(seg.disk, seg.size)
 	j.bytes += int64(n)
 	return err
 }
@@ -338,24 +346,40 @@ func (j *Journal) roll() error {
 			return err
 		}
 	}
-	seg := &segment{name: segmentName(j.number), number: j.number, first: j.next}
-	file, err := j.cfg.FS.Create(filepath.Join(j.dir, seg.name))
-	if err != nil {
-		return fmt.Errorf("make segment: %w", err)
+	seg := &segment{name: segmentName(j.number), number: j.number, first: j.next, own: true}
+	j.number++ // whatever becomes of it: no number is used twice
+	if err := j.makeFile(seg); err != nil {
+		return err
 	}
-	j.number++
-	seg.file = file
 	if err := j.begin(seg); err != nil {
 		// Without a whole header it holds nothing.
-		return errors.Join(fmt.Errorf("begin segment %s: %w", seg.name, err), file.Close(), j.removeFile(seg))
+		return errors.Join(fmt.Errorf("begin segment %s: %w", seg.name, err), seg.file.Close(), j.removeFile(seg))
 	}
 	j.segments = append(j.segments, seg)
-	j.broken = false
+	j.broken, j.rolled = false, true
+	return nil
+}
+
+// makeFile gives a segment a spare's file, or a new one.
+func (j *Journal) makeFile(seg *segment) (err error) {
+	name := filepath.Join(j.dir, seg.name)
+	if len(j.spares) == 0 {
+		if seg.file, err = j.cfg.FS.Create(name); err != nil {
+			return fmt.Errorf("make segment: %w", err)
+		}
+		return nil
+	}
+	spare := j.spares[0]
+	j.spares = j.spares[1:]
+	if seg.file, err = j.cfg.FS.Reuse(filepath.Join(j.dir, spare.name), name); err != nil {
+		return fmt.Errorf("use segment %s again: %w", spare.name, err)
+	}
+	seg.old, seg.disk = spare.disk, spare.disk
 	return nil
 }
 
 func (j *Journal) begin(seg *segment) error {
-	if err := j.put(seg, segmentHeader(seg.first)); err != nil {
+	if err := j.put(seg, segmentHeader(seg)); err != nil {
 		return err
 	}
 	floors := j.floorsLocked()
@@ -370,10 +394,17 @@ func (j *Journal) begin(seg *segment) error {
 }
 
 func (j *Journal) removeFile(seg *segment) error {
+	if err := j.unlink(seg); err != nil {
+		return err
+	}
+	j.bytes -= seg.size
+	return nil
+}
+
+func (j *Journal) unlink(seg *segment) error {
 	if err := j.cfg.FS.Remove(filepath.Join(j.dir, seg.name)); err != nil {
 		return fmt.Errorf("remove segment %s: %w", seg.name, err)
 	}
-	j.bytes -= seg.size
 	return nil
 }
 
@@ -405,23 +436,39 @@ func (j *Journal) Read(id ID, dst []byte) (record.Batch, error) {
 	return dst, nil
 }
 
-// Release removes segments that only hold entries before keep and no unsettled batch.
+// Release lets go of segments that only hold entries before keep and no unsettled batch: a few of their files are kept for the next segments, one less
+// with each call before which no segment began.
 func (j *Journal) Release(keep uint64) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var errs []error
+	if !j.rolled && len(j.spares) > 0 {
+		errs = append(errs, j.unlink(j.spares[0]))
+		j.spares = j.spares[1:]
+	}
+	j.rolled = false
 	for len(j.segments) > 1 && j.segments[1].first <= keep && j.segments[0].unsettled == 0 {
 		seg := j.segments[0]
 		if seg.file != nil {
 			errs = append(errs, seg.file.Close())
 			seg.file = nil
 		}
-		if err := j.removeFile(seg); err != nil {
+		if err := j.letGo(seg); err != nil {
 			return errors.Join(append(errs, err)...)
 		}
 		j.segments = j.segments[1:]
 	}
 	return errors.Join(errs...)
+}
+
+// letGo keeps a segment's file for one of the next, or removes it.
+func (j *Journal) letGo(seg *segment) error {
+	if !seg.own || len(j.spares) >= sparesMax {
+		return j.removeFile(seg)
+	}
+	j.spares = append(j.spares, seg)
+	j.bytes -= seg.size
+	return nil
 }
 
 // Next is the sequence of the next entry.
@@ -431,7 +478,7 @@ func (j *Journal) Next() uint64 {
 	return j.next
 }
 
-// Bytes is what the journal takes on disk, Unsettled the number of batches that wait.
+// Bytes is what the journal takes on disk, but for files that wait for new segments; unsettled the number of batches that wait.
 func (j *Journal) Bytes() (bytes int64, unsettled int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -14,9 +14,11 @@ import (
 
 const (
 	segmentSuffix      = ".journal"
-	segmentHeaderBytes = 22
-	formatVersion      = 2
-	readBytes          = 1 << 20
+	segmentHeaderBytes = 42
+	formatVersion      = 3
+	// headerStartBytes is what every format begins with, and all of the header of 1 and 2.
+	headerStartBytes = 22
+	readBytes        = 1 << 20
 )
 
 var segmentMagic = []byte("sluicejn")
@@ -33,18 +35,35 @@ func (e *VersionError) Error() string {
 
 func segmentName(number uint64) string { return fmt.Sprintf("%020d%s", number, segmentSuffix) }
 
-func segmentHeader(first uint64) []byte {
+func segmentHeader(s *segment) []byte {
 	h := append(make([]byte, 0, segmentHeaderBytes), segmentMagic...)
 	h = be.AppendUint16(h, formatVersion)
-	h = be.AppendUint64(h, first)
+	h = be.AppendUint64(h, s.first)
+	h = be.AppendUint32(h, crc32.Checksum(h, castagnoli))
+	h = be.AppendUint64(h, s.number)
+	h = be.AppendUint64(h, uint64(s.old))
 	return be.AppendUint32(h, crc32.Checksum(h, castagnoli))
+}
+
+// segmentSeed is what the CRCs of a segment's entries begin with.
+func segmentSeed(number uint64) uint32 {
+	return crc32.Checksum(be.AppendUint64(nil, number), castagnoli)
 }
 
 // found is a segment as it lies in the directory.
 type found struct {
 	segment
-	data  []byte
-	whole bool // its header is
+	data []byte
+	head header
+}
+
+// header is what a segment's beginning says.
+type header struct {
+	whole bool // or it says nothing
+	first uint64
+	old   int64
+	size  int64  // of the header
+	seed  uint32 // of the entries' CRCs
 }
 
 // recover reads all segments. See the package's comment for the rules.
@@ -62,13 +81,13 @@ func (j *Journal) recover() (*Loaded, error) {
 		if err := j.load(s); err != nil {
 			return nil, err
 		}
-		if !s.whole {
+		if !s.head.whole {
 			loaded.TornBytes += s.size
 			j.segments = append(j.segments, &s.segment)
 			s.first = due
 			continue
 		}
-		if s.first > max(due, j.cfg.From, 1) || due != 0 && s.first > due {
+		if s.first > max(due, j.cfg.From, 1) {
 			if err := j.drop(segments[i:], loaded); err != nil {
 				return nil, err
 			}
@@ -123,21 +142,35 @@ func (j *Journal) load(s *found) error {
 	if err != nil {
 		return err
 	}
-	s.data, s.size = data, int64(len(data))
+	s.data, s.size, s.disk = data, int64(len(data)), int64(len(data))
 	j.bytes += s.size
-	s.first, s.whole, err = j.readHeader(s.name, data)
+	s.head, err = j.readHeader(s, data)
+	s.first, s.old = s.head.first, s.head.old
 	return err
 }
 
-func (j *Journal) readHeader(name string, data []byte) (first uint64, whole bool, err error) {
-	if len(data) < segmentHeaderBytes || !bytes.HasPrefix(data, segmentMagic) ||
-		crc32.Checksum(data[:segmentHeaderBytes-4], castagnoli) != be.Uint32(data[segmentHeaderBytes-4:]) {
-		return 0, false, nil
+// readHeader reads the header of a file's data. One that is torn, or another segment's, is not whole.
+func (j *Journal) readHeader(s *found, data []byte) (header, error) {
+	if !sumFollows(data, headerStartBytes-4) || !bytes.HasPrefix(data, segmentMagic) {
+		return header{}, nil
 	}
-	if v := be.Uint16(data[len(segmentMagic):]); v < 1 || v > formatVersion {
-		return 0, false, &VersionError{Path: filepath.Join(j.dir, name), Version: int(v)}
+	h := header{whole: true, first: be.Uint64(data[len(segmentMagic)+2:]), size: headerStartBytes}
+	switch v := be.Uint16(data[len(segmentMagic):]); {
+	case v < 1 || v > formatVersion:
+		return header{}, &VersionError{Path: filepath.Join(j.dir, s.name), Version: int(v)}
+	case v < formatVersion:
+		return h, nil
 	}
-	return be.Uint64(data[len(segmentMagic)+2:]), true, nil
+	if !sumFollows(data, segmentHeaderBytes-4) || be.Uint64(data[headerStartBytes:]) != s.number {
+		return header{}, nil
+	}
+	h.size, h.seed, h.old = segmentHeaderBytes, segmentSeed(s.number), int64(be.Uint64(data[headerStartBytes+8:]))
+	return h, nil
+}
+
+// sumFollows says whether the CRC of the first bytes of data comes after them.
+func sumFollows(data []byte, size int) bool {
+	return len(data) >= size+4 && crc32.Checksum(data[:size], castagnoli) == be.Uint32(data[size:])
 }
 
 // slurp reads a file, or no more than most bytes of it.
@@ -168,9 +201,9 @@ func (j *Journal) nextFirst(after []found) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		first, whole, err := j.readHeader(after[i].name, data)
-		if err != nil || whole {
-			return first, err
+		h, err := j.readHeader(&after[i], data)
+		if err != nil || h.whole {
+			return h.first, err
 		}
 	}
 	return ^uint64(0), nil
@@ -178,9 +211,9 @@ func (j *Journal) nextFirst(after []found) (uint64, error) {
 
 // read applies a segment's entries below end and returns the sequence that is due after them.
 func (j *Journal) read(s *found, end uint64, r *replay) uint64 {
-	due, at := s.first, int64(segmentHeaderBytes)
+	due, at := s.first, s.head.size
 	for due < end {
-		body, ok := entryAt(s.data, at)
+		body, ok := entryAt(s.data, at, s.head.seed)
 		if !ok {
 			break
 		}
@@ -194,12 +227,12 @@ func (j *Journal) read(s *found, end uint64, r *replay) uint64 {
 		at += entryHeaderBytes + int64(len(body))
 		due++
 	}
-	r.loaded.TornBytes += s.size - at
+	r.loaded.TornBytes += s.size - max(at, min(s.old, s.size)) // what was in the file before is not torn
 	return due
 }
 
 // entryAt returns what follows the CRC of an entry that is whole.
-func entryAt(data []byte, at int64) ([]byte, bool) {
+func entryAt(data []byte, at int64, seed uint32) ([]byte, bool) {
 	data = data[at:]
 	if len(data) < entryHeaderBytes {
 		return nil, false
@@ -209,7 +242,7 @@ func entryAt(data []byte, at int64) ([]byte, bool) {
 		return nil, false
 	}
 	body := data[entryHeaderBytes : entryHeaderBytes+size]
-	return body, crc32.Checksum(body, castagnoli) == be.Uint32(data[4:])
+	return body, crc32.Update(seed, castagnoli, body) == be.Uint32(data[4:])
 }
 
 // remember notes where the batches of an entry are that ends at end.
