@@ -21,6 +21,7 @@ type parcel struct {
 	bundle producer.Bundle
 	pieces []piece
 	opened time.Time
+	prompt bool // it is shipped as soon as what is there has been read
 	memory int64
 	// sequence of its entry in the journal; 0: not written yet.
 	sequence uint64
@@ -146,7 +147,8 @@ func (r *runner) take(o *origin, c *reading, now time.Time, begin func() progres
 // openParcel returns the parcel to fill.
 func (r *runner) openParcel(now time.Time) *parcel {
 	if r.parcel == nil {
-		r.parcel = &parcel{runner: r, opened: now}
+		r.parcel = &parcel{runner: r, opened: now, prompt: r.prompt && now.Sub(r.opened) >= restMin}
+		r.opened = now
 		r.mu.Lock()
 		r.parcels = append(r.parcels, r.parcel)
 		r.mu.Unlock()

@@ -67,6 +67,8 @@ type runner struct {
 	packer *producer.Packer
 	parcel *parcel // being filled
 	linger time.Duration
+	opened time.Time // when the last parcel was
+	prompt bool      // a parcel after a rest is shipped at once
 	// bundleBytes and bundleLines are what a parcel is shipped at.
 	bundleBytes, bundleLines int
 	memoryPool               *producer.Memory
@@ -132,7 +134,10 @@ func newRunner(log *slog.Logger, p *pipelines.Pipeline, cfg Config) (*runner, er
 
 // Defaults of batching.
 const (
-	lingerDefault      = 2 * time.Millisecond
+	lingerDefault = 2 * time.Millisecond
+	// restMin is after what time without a parcel the next is shipped at once, unless the age of batches is set: lines that come so seldom
+	// seldom have company to wait for.
+	restMin            = 20 * time.Millisecond
 	bundleBytesDefault = 1 << 20
 	bundleLinesDefault = 100_000
 )
@@ -140,6 +145,7 @@ const (
 // batching takes the settings of the topic.
 func (r *runner) batching(t pipelines.Topic) {
 	r.linger, r.bundleBytes, r.bundleLines = t.Batch.Age, t.Batch.Bytes, t.Batch.Lines
+	r.prompt = t.Batch.Age == 0
 	setDefault(&r.linger, lingerDefault)
 	setDefault(&r.bundleBytes, bundleBytesDefault)
 	setDefault(&r.bundleLines, bundleLinesDefault)
@@ -180,7 +186,7 @@ func (r *runner) run(ctx context.Context) {
 
 // tend does what is due whatever the input.
 func (r *runner) tend(ctx context.Context, now time.Time) {
-	if r.parcel != nil && !now.Before(r.parcel.opened.Add(r.linger)) {
+	if r.parcel != nil && !now.Before(r.shipAt()) {
 		r.ship()
 	}
 	r.watchStall(ctx, now)
@@ -191,7 +197,15 @@ func (r *runner) shipDue(other time.Time) time.Time {
 	if r.parcel == nil {
 		return other
 	}
-	return earlier(other, r.parcel.opened.Add(r.linger))
+	return earlier(other, r.shipAt())
+}
+
+// shipAt is when the open parcel is to be shipped.
+func (r *runner) shipAt() time.Time {
+	if r.parcel.prompt {
+		return r.parcel.opened
+	}
+	return r.parcel.opened.Add(r.linger)
 }
 
 // holdLocked counts memory of lines on their way. It needs mu.
