@@ -85,6 +85,7 @@ func runBroker(ctx context.Context, log *slog.Logger, b *broker.Broker) error {
 		return err
 	}
 	defer stopBroker(log, b)
+	forgetStart(log)
 	select {
 	case <-ctx.Done():
 		return nil

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package main
+
+import "log/slog"
+
+func forgetStart(*slog.Logger) {}
