@@ -36,7 +36,7 @@ func newAgent(c *common) *cobra.Command {
 			defer port.release()
 			cfg.Brokers, cfg.MemoryMax = splitAddrs(brokers), int64(memory)
 			limitMemory(int64(memory))
-			go keepSmall(cmd.Context())
+			go keepSmall(cmd.Context(), log)
 			reg := newRegistry()
 			a, err := newAgentRole(log, reg, pipes, cfg)
 			if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"runtime/debug"
@@ -26,34 +27,40 @@ func limitMemory(max int64) {
 // Lines on their way lie in memory that is used again, so that there is little garbage to collect.
 const collectPercent = 50
 
-// keepSmall has garbage collected early, and gives memory that a burst of work took back to the system when it is over, until ctx ends. A
-// GOGC that is set stays.
-func keepSmall(ctx context.Context) {
+// keepSmall has garbage collected early, and gives memory that the start or a burst of work took back to the system when it is over, until
+// ctx ends. A GOGC that is set stays.
+func keepSmall(ctx context.Context, log *slog.Logger) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(collectPercent)
 	}
 	tick := time.NewTicker(giveBackInterval)
 	defer tick.Stop()
 	var before uint64
+	started := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 			cycles, spare := spareMemory()
-			if cycles == before && spare > spareBytesMax {
+			quiet := cycles == before
+			before = cycles
+			if quiet && !started {
+				started = true
+				forgetStart(log)
+			}
+			if quiet && spare > spareBytesMax {
 				debug.FreeOSMemory()
 			}
-			before = cycles
 		}
 	}
 }
 
 const (
 	// giveBackInterval is how long nothing must have been collected for the process to count as quiet.
-	giveBackInterval = 5 * time.Second
+	giveBackInterval = time.Second
 	// spareBytesMax is what a quiet process may keep of memory that it does not use.
-	spareBytesMax = 8 << 20
+	spareBytesMax = 4 << 20
 )
 
 // spareMemory is what the heap holds beyond what was in use when it was last collected, and how often that was.
