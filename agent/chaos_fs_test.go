@@ -91,8 +91,10 @@ func (c *crashFS) dir(name string) *crashDir { return c.dirs[filepath.Clean(name
 func (c *crashFS) MkdirAll(dir string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	above := false // those above it stand for what was there before
 	for dir = filepath.Clean(dir); c.dir(dir) == nil; dir = filepath.Dir(dir) {
-		c.dirs[dir] = &crashDir{files: map[string]*crashNode{}, synced: map[string]*crashNode{}}
+		c.dirs[dir] = &crashDir{files: map[string]*crashNode{}, synced: map[string]*crashNode{}, durable: above}
+		above = true
 	}
 	return nil
 }
