@@ -223,7 +223,7 @@ func (r *files) claimCopy(file *tail.File, f tail.Found, born int64, now time.Ti
 	case err != nil:
 	case s == nil: // or may have had: what was emptied a moment ago
 		wait = r.emptied(r.originals(f))
-	case min(s.file.Offset(), f.Size) > place.Offset:
+	case f.Size > place.Offset: // read or not yet
 		wait, err = r.suspect(file, f, now)
 	}
 	if wait || err != nil {

@@ -115,6 +115,28 @@ func TestCopyOfAFileEmptiedAMomentAgo(t *testing.T) {
 	s.expect("line 1", "line 2")
 }
 
+// The same while the original is there, and not read as far as what is gone was.
+func TestCopyOfAFileNotReadYet(t *testing.T) {
+	s := scripted(t)
+	s.up()
+	s.write("app.log", zeroes)
+	s.pass(2 * time.Second)
+	s.save()
+	s.down()
+	s.remove("app.log")
+	s.now = s.now.Add(time.Second)
+	s.write("app.log", zeroes+"line 1\n")
+	s.launch() // and no topic is known: nothing is read
+	s.pass(1200 * time.Millisecond)
+	s.copyTo("app.log", "app.log.1")
+	s.pass(1200 * time.Millisecond)
+	s.prepare()
+	s.pass(2 * time.Second)
+	s.truncate("app.log")
+	s.pass(2 * scheduleGrace)
+	s.expect("line 1")
+}
+
 // The same of a copy that was compressed: the place that has more of it counts, be it where a copy ended that waited.
 func TestCompressedCopyOfAFileThatGrew(t *testing.T) {
 	s := begunWithZeroes(t)
