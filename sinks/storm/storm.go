@@ -3,6 +3,7 @@
 package storm
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -245,7 +246,7 @@ func (s *Storm) Until(what string, limit time.Duration, ok func() bool) {
 	for deadline := time.Now().Add(limit); !ok(); Pause(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.sayWorkers()
-			s.Fatalf("waited %s for: %s", limit, what)
+			s.Fatalf("waited %s for: %s; of the group is open: %s", limit, what, cmp.Or(s.open(), "nothing"))
 		}
 		if s.Place != nil {
 			s.Place.Heal(s)
@@ -254,18 +255,23 @@ func (s *Storm) Until(what string, limit time.Duration, ok func() bool) {
 }
 
 // Committed says that the group has closed every partition at its end, in the topic that is there now.
-func (s *Storm) Committed() bool {
+func (s *Storm) Committed() bool { return s.open() == "" }
+
+// open says what the group has not closed; empty: nothing.
+func (s *Storm) open() string {
 	offsets, err := s.Admin.FetchOffsets(s.Context(), s.Topic)
-	if err != nil {
-		return false
+	if err != nil { // this client asks a coordinator that is gone again and again
+		s.Client.Close()
+		s.Reconnect()
+		return err.Error()
 	}
 	for p := range s.Want {
 		o, ok := offsets.Lookup(s.Topic, p)
 		if note, ours := sinks.ParseCommitNote(o.Metadata); !ok || !ours || note.TopicID != s.ID || o.At < s.end(p) {
-			return false
+			return fmt.Sprintf("partition %d: commit %d with %q, error %v; the records end at %d of topic %s", p, o.At, o.Metadata, o.Err, s.end(p), s.ID)
 		}
 	}
-	return true
+	return ""
 }
 
 // end is the offset after the last record of a partition.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -126,6 +127,8 @@ const logShown = 6000
 func (s *Storm) sayWorkers() {
 	s.Helper()
 	names, _ := filepath.Glob(filepath.Join(s.Dir, "*.log")) // the pattern is good
+	begun := func(name string) string { return name[strings.LastIndexByte(name, '-'):] }
+	slices.SortFunc(names, func(a, b string) int { return strings.Compare(begun(a), begun(b)) })
 	for _, name := range names[max(len(names)-4, 0):] {
 		if text, err := os.ReadFile(name); err == nil {
 			s.Logf("%s:\n%s", filepath.Base(name), text[max(len(text)-logShown, 0):])
