@@ -25,7 +25,7 @@ import (
 
 var (
 	sinkBench    = flag.Bool("sinks", false, "measure the ClickHouse sink beside ClickHouse's own Kafka engine")
-	sinkRows     = flag.Int("sinks.rows", 1_000_000, "records of a load on a sink")
+	sinkRows     = flag.Int("sinks.rows", 3_000_000, "records of a load on a sink")
 	sinkProfiles = flag.String("sinks.profiles", "", "directory for CPU and heap profiles of the workers; profiling costs a few percent")
 	sinkBinaries = flag.String("sinks.binaries", "", "sluice programs to measure in turn, with commas between them, in place of this tree's")
 	sinkLoads    = flag.String("sinks.loads", "", "regular expression: measure the loads whose names it matches")
