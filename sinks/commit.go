@@ -45,11 +45,25 @@ func (s *session) committed(entries []commitEntry, outcomes map[int32]outcome, n
 		}
 		e.slot.committedNow(o, now)
 		if e.slot.fenced {
-			e.slot.fencedAt = now
-			s.disown(e.id)
-			s.w.log.Warn("fenced: the group has given the partition away", "partition", e.id)
+			s.fenceAll(now)
+			return
 		}
 	}
+}
+
+// fenceAll ends all partitions when a commit was refused because of who we are: the group has given away those that were not in it, too. The client joins again by
+// itself after such a refusal and says nothing of what it lost meanwhile, so under its new generation a claim of an old partition would be taken.
+func (s *session) fenceAll(now time.Time) {
+	for id, p := range s.parts {
+		if !p.fencedAt.IsZero() {
+			continue
+		}
+		p.fence()
+		p.fencedAt = now
+		s.disown(id)
+		s.w.log.Warn("fenced: the group has given the partition away", "partition", id)
+	}
+	s.due = nil
 }
 
 // errNotOwned keeps a commit from being sent for a partition that was lost after the commit was made ready.
