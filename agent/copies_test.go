@@ -87,8 +87,8 @@ func (s *schedule) expect(want ...string) {
 
 var zeroes = strings.Repeat("\x00", 200)
 
-// begunWithZeroes has the agent read NULs from a file that is removed while it is down, and lines behind as many NULs from the next one.
-func begunWithZeroes(t *testing.T) *schedule {
+// goneZeroes has the agent read NULs from a file that is removed while it is down, when the next one begins with as many.
+func goneZeroes(t *testing.T) *schedule {
 	s := scripted(t)
 	s.up()
 	s.write("app.log", zeroes)
@@ -98,6 +98,12 @@ func begunWithZeroes(t *testing.T) *schedule {
 	s.remove("app.log")
 	s.now = s.now.Add(time.Second)
 	s.write("app.log", zeroes+"line 1\n")
+	return s
+}
+
+// begunWithZeroes has it read the next one, too.
+func begunWithZeroes(t *testing.T) *schedule {
+	s := goneZeroes(t)
 	s.up()
 	s.pass(2 * time.Second)
 	s.expect("line 1")
@@ -117,15 +123,7 @@ func TestCopyOfAFileEmptiedAMomentAgo(t *testing.T) {
 
 // The same while the original is there, and not read as far as what is gone was.
 func TestCopyOfAFileNotReadYet(t *testing.T) {
-	s := scripted(t)
-	s.up()
-	s.write("app.log", zeroes)
-	s.pass(2 * time.Second)
-	s.save()
-	s.down()
-	s.remove("app.log")
-	s.now = s.now.Add(time.Second)
-	s.write("app.log", zeroes+"line 1\n")
+	s := goneZeroes(t)
 	s.launch() // and no topic is known: nothing is read
 	s.pass(1200 * time.Millisecond)
 	s.copyTo("app.log", "app.log.1")

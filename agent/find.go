@@ -213,8 +213,8 @@ func (r *files) relabel(s *source, f tail.Found, now time.Time) {
 		return
 	}
 	if s.path != f.Path {
-		if info, err := r.reading.Looks.Stat(s.path); err == nil && info.ID == f.ID {
-			return // both names lead to it
+		if r.leadsTo(s) {
+			return // both names do
 		}
 		r.log.Debug("file renamed", "from", s.path, "to", f.Path)
 		r.rotated(s)

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -599,27 +600,23 @@ func (s *schedule) placesOf(line string) (out []string) {
 func (s *schedule) check() {
 	s.rest()
 	times := map[string]int{}
-	var doubled []string
-	total := map[string]int{}
 	for _, rec := range s.world.stored() {
-		total[rec.value]++
+		times[rec.value]++
 	}
 	last := map[string]int{} // lines get their numbers as they are written
 	for _, rec := range s.world.stored() {
-		times[rec.value]++
 		id := rec.headers["file_id"]
-		if times[rec.value] > 1 {
-			doubled = append(doubled, rec.value)
-		}
 		n, err := strconv.Atoi(rec.value[len("line "):len(lineOf(0))])
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		if before, ok := last[id]; ok && n <= before && total[rec.value] == 1 {
+		if before, ok := last[id]; ok && n <= before && times[rec.value] == 1 {
 			s.t.Errorf("%s of file %s came after line %d", rec.value, id, before)
 		}
 		last[id] = max(last[id], n)
 	}
+	doubled := slices.Sorted(maps.Keys(times))
+	doubled = slices.DeleteFunc(doubled, func(line string) bool { return times[line] == 1 })
 	if len(doubled) > 0 && !s.doubles {
 		s.t.Errorf("%d lines are stored too often, such as %s: %v", len(doubled), doubled[0], s.placesOf(doubled[0]))
 	}

@@ -147,8 +147,9 @@ func (c *cleaner) take() *replica.Partition {
 // how far it came.
 func (c *cleaner) clean(ctx context.Context, p *replica.Partition) error {
 	defer c.b.storeCleaned()
+	live := &c.b.live.Load().cfg
 	work := commitlog.NewCleaner(commitlog.CleanerConfig{
-		DedupeBytes: c.b.live.Load().cfg.CleanerDedupeBytes / int64(c.b.live.Load().cfg.CleanerThreads),
+		DedupeBytes: live.CleanerDedupeBytes / int64(live.CleanerThreads),
 		Pace:        func(bytes int) error { return c.pace.wait(ctx, bytes, c.b.live.Load().cfg.CleanerBytesPerSecond) },
 	})
 	for {

@@ -301,11 +301,9 @@ func (t *File) place(offset int64) error {
 	if !t.endsInNUL() {
 		return nil
 	}
-	before := make([]byte, min(offset, textBytesMax))
-	if n, err := t.f.ReadAt(before, offset-int64(len(before))); n < len(before) {
+	if err := t.text.find(t.f, offset); err != nil {
 		return fmt.Errorf("read before offset %d: %w", offset, err)
 	}
-	t.text.note(before, 0, offset)
 	return nil
 }
 

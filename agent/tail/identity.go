@@ -79,11 +79,9 @@ func (p Position) Matches(r io.ReaderAt) (bool, error) {
 	if window == nil || err != nil {
 		return false, err
 	}
-	var text []byte
-	if endsInNUL(window) {
-		if text, err = textBefore(r, p.Offset); err != nil && err != io.EOF {
-			return false, fmt.Errorf("verify the content before offset %d: %w", p.Offset, err)
-		}
+	text, err := textBefore(r, window, p.Offset)
+	if err != nil && err != io.EOF {
+		return false, fmt.Errorf("verify the content before offset %d: %w", p.Offset, err)
 	}
 	return p.isTail(window, text), nil
 }

@@ -39,12 +39,9 @@ func endAt(r io.ReaderAt, offset int64) (p Position, last byte, err error) {
 	if n, err := r.ReadAt(tail, offset-int64(len(tail))); n < len(tail) {
 		return Position{}, 0, fmt.Errorf("read before offset %d: %w", offset, err)
 	}
-	var text []byte
-	if endsInNUL(tail) {
-		var err error
-		if text, err = textBefore(r, offset); err != nil {
-			return Position{}, 0, fmt.Errorf("read before offset %d: %w", offset, err)
-		}
+	text, err := textBefore(r, tail, offset)
+	if err != nil {
+		return Position{}, 0, fmt.Errorf("read before offset %d: %w", offset, err)
 	}
 	p.Tail = tailSum(tail, text)
 	return p, tail[len(tail)-1], nil

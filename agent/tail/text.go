@@ -34,14 +34,24 @@ func (t *text) before(offset int64) []byte {
 	return t.buf[t.n-int(t.end-from) : t.n]
 }
 
-// textBefore is the same of a content that r holds.
-func textBefore(r io.ReaderAt, offset int64) ([]byte, error) {
+// find notes what stands before an offset of a content that was not passed over.
+func (t *text) find(r io.ReaderAt, offset int64) error {
 	buf := make([]byte, min(offset, textBytesMax))
 	if n, err := r.ReadAt(buf, offset-int64(len(buf))); n < len(buf) {
-		return nil, err
+		return err
 	}
-	buf = bytes.TrimRight(buf, "\x00")
-	return buf[max(len(buf)-windowBytes, 0):], nil
+	t.note(buf, 0, offset)
+	return nil
+}
+
+// textBefore is what a position covers of the text when the window before it is known; nothing where that does not end in NULs.
+func textBefore(r io.ReaderAt, window []byte, offset int64) ([]byte, error) {
+	if !endsInNUL(window) {
+		return nil, nil
+	}
+	var t text
+	err := t.find(r, offset)
+	return t.before(offset), err
 }
 
 func endsInNUL(window []byte) bool { return len(window) > 0 && window[len(window)-1] == 0 }
