@@ -216,6 +216,7 @@ func (w *chaosWorld) letGo() {
 	w.wire.down = [chaosBrokers]bool{}
 	for _, p := range w.topic.Partitions {
 		p.Unavailable, p.Full = false, false
+		p.Commit() // followers catch up, also with what no answer came back for
 	}
 }
 

@@ -52,7 +52,7 @@ type lane struct {
 	// ident and next are what the next new batch gets.
 	ident identity
 	next  int32
-	// floor is the offset from which on our batches may lie; -1 when none was ever sent.
+	// floor is the offset from which on our batches may lie; -1 when none was ever sent, as far as the journal knows.
 	floor   int64
 	phase   phase
 	until   time.Time // nothing is tried before
@@ -260,6 +260,9 @@ func (l *lane) described(last int32, now time.Time) (unknown error) {
 			break
 		}
 		have++
+	}
+	if have > 0 && l.floor < 0 {
+		l.floor = 0 // a power cut has left the batch in the journal, and taken its floor: it may lie anywhere
 	}
 	l.trusted, l.acked = group[0].identity(), now
 	for i, b := range group {

@@ -370,6 +370,30 @@ func TestRestoredBackupOfALongRun(t *testing.T) {
 	})
 }
 
+// A power cut has taken from a journal that is not synced where the batches of a partition begin, and how they went on, but not the first of them.
+func TestFloorLostInAPowerCut(t *testing.T) {
+	eachBroker(t, func(t *testing.T, addr string) {
+		log := newMemoryLog()
+		w := &wire{hold: make(chan struct{})}
+		s := through(t, addr, topicName(t), log, w).open()
+		s.prepare(producer.TopicSpec{})
+		s.sendNumbers(0, 10, 10)
+		s.until("it is sent", func() bool { return w.most() > 0 })
+		left := log.copy()
+		clear(left.floors)
+		close(w.hold)
+		s.sendNumbers(10, 200, 10)
+		s.wait()
+		s.k.Close()
+		r := newSender(t, addr, s.topic, left).open()
+		r.wait()
+		if r.unknown > 0 {
+			t.Errorf("%d unknown", r.unknown)
+		}
+		r.wants(addr, numbers(0, 200))
+	})
+}
+
 // The topic is deleted and made again between a crash and the restart: what was sent to the old one may have been stored there.
 func TestTopicMadeAgainAfterACrash(t *testing.T) {
 	eachBroker(t, func(t *testing.T, addr string) {
