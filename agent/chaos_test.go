@@ -263,7 +263,7 @@ func (w *chaosWorld) ops() []scheduleOp {
 	op := func(name string, do func()) scheduleOp { return scheduleOp{name, func(*schedule) { do() }} }
 	return []scheduleOp{
 		op("cut", w.cut), op("cut", w.cut), op("broker down", w.brokerDown), op("broker up", w.brokersUp), op("late", w.wire.late), op("late", w.wire.late),
-		op("leader", w.moveLeader), op("too few in sync", w.refuse), op("disk full", w.fill), op("takes again", w.brokersUp), op("forget", w.forget), op("broker restart", w.restartBroker),
+		op("leader", w.moveLeader), op("too few in sync", w.refuse), op("disk full", w.fill), op("takes again", w.brokersUp), op("forget", w.forget), op("replicate", w.replicate), op("broker restart", w.restartBroker),
 		op("fuse", w.light), op("fuse", w.light), op("fuse", w.light), {"start", (*schedule).start}, {"start", (*schedule).start}, {"start", (*schedule).start},
 	}
 }
@@ -293,6 +293,9 @@ func (w *chaosWorld) refuse() {
 }
 
 func (w *chaosWorld) fill() { w.topic.Partitions[w.rnd().IntN(chaosPartitions)].Full = true }
+
+// replicate has all replicas of a partition catch up with its leader, which has not answered yet or whose answer is lost.
+func (w *chaosWorld) replicate() { w.topic.Partitions[w.rnd().IntN(chaosPartitions)].Commit() }
 
 // moveLeader gives a partition another leader, which may lack what no replica but the old one had.
 func (w *chaosWorld) moveLeader() {
