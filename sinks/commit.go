@@ -28,12 +28,13 @@ func (s *session) startCommit() {
 	s.due = nil
 	s.committing = true
 	go func() {
-		outcomes := s.commit(entries)
-		s.call(func() { s.committed(entries, outcomes, time.Now()) })
+		outcomes, refusal := s.commit(entries)
+		s.call(func() { s.committed(entries, outcomes, refusal, time.Now()) })
 	}()
 }
 
-func (s *session) committed(entries []commitEntry, outcomes map[int32]outcome, now time.Time) {
+// committed takes the outcomes of a commit; refusal is why it was refused for who we are, if it was.
+func (s *session) committed(entries []commitEntry, outcomes map[int32]outcome, refusal error, now time.Time) {
 	s.committing = false
 	for _, e := range entries {
 		if s.parts[e.id] != e.slot {
@@ -45,7 +46,10 @@ func (s *session) committed(entries []commitEntry, outcomes map[int32]outcome, n
 		}
 		e.slot.committedNow(o, now)
 		if e.slot.fenced {
-			s.fenceAll(now)
+			s.fenceAll()
+			if errors.Is(refusal, kerr.FencedInstanceID) {
+				s.failure = s.shutOut(refusal) // to join again would shut out the other, and so on in turn
+			}
 			return
 		}
 	}
@@ -53,17 +57,26 @@ func (s *session) committed(entries []commitEntry, outcomes map[int32]outcome, n
 
 // fenceAll ends all partitions when a commit was refused because of who we are: the group has given away those that were not in it, too. The client joins again by
 // itself after such a refusal and says nothing of what it lost meanwhile, so under its new generation a claim of an old partition would be taken.
-func (s *session) fenceAll(now time.Time) {
+//
+// The session ends, and the worker joins with a new client, as soon as the inserts that the old generation has in hand have had their answer or passed their
+// deadline. It need not wait any longer: what it then gets from the group it takes up at the group's commits, as any worker does that takes partitions over,
+// and reads back what an open claim has stored before it writes again.
+func (s *session) fenceAll() {
 	for id, p := range s.parts {
-		if !p.fencedAt.IsZero() {
-			continue
-		}
 		p.fence()
-		p.fencedAt = now
 		s.disown(id)
 		s.w.log.Warn("fenced: the group has given the partition away", "partition", id)
 	}
 	s.due = nil
+	if !s.stopping {
+		s.result = errRejoin
+		s.drainAll()
+	}
+}
+
+// shutOut says what it means that the group knows another under our instance ID.
+func (s *session) shutOut(err error) error {
+	return fmt.Errorf("sink %s: another worker runs under the instance ID %q: %w", s.w.spec.Group(), s.w.cfg.InstanceID, err)
 }
 
 // errNotOwned keeps a commit from being sent for a partition that was lost after the commit was made ready.
@@ -71,7 +84,7 @@ var errNotOwned = errors.New("a partition of the commit is not ours any more")
 
 // commit sends one request. The client holds off the group's joins while it runs, so the generation in the request is the one under which the
 // partitions are owned; the check in the middle catches what was lost before the request was made.
-func (s *session) commit(entries []commitEntry) map[int32]outcome {
+func (s *session) commit(entries []commitEntry) (outcomes map[int32]outcome, refusal error) {
 	topic := s.w.pipe.Topic.Name
 	offsets := make(map[int32]kgo.EpochOffset, len(entries))
 	metadata := make(map[int32]string, len(entries))
@@ -85,7 +98,7 @@ func (s *session) commit(entries []commitEntry) map[int32]outcome {
 		setMetadata(req, metadata)
 		return s.stillOwned(entries)
 	})
-	outcomes := make(map[int32]outcome, len(entries))
+	outcomes = make(map[int32]outcome, len(entries))
 	s.cl.CommitOffsetsSync(ctx, map[string]map[int32]kgo.EpochOffset{topic: offsets},
 		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
 			for _, e := range entries {
@@ -97,9 +110,9 @@ func (s *session) commit(entries []commitEntry) map[int32]outcome {
 				}
 				return
 			}
-			s.readOutcomes(resp, outcomes)
+			refusal = s.readOutcomes(resp, outcomes)
 		})
-	return outcomes
+	return outcomes, refusal
 }
 
 // setMetadata replaces the member ID, which the client puts there, by our text.
@@ -124,11 +137,15 @@ func (s *session) stillOwned(entries []commitEntry) error {
 	return nil
 }
 
-func (s *session) readOutcomes(resp *kmsg.OffsetCommitResponse, outcomes map[int32]outcome) {
+func (s *session) readOutcomes(resp *kmsg.OffsetCommitResponse, outcomes map[int32]outcome) (refusal error) {
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
 			o, err := outcomeOf(p.ErrorCode)
 			outcomes[p.Partition] = o
+			if o == commitFenced {
+				refusal = err
+				continue
+			}
 			if errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition) {
 				s.doubtTopic()
 			}
@@ -137,6 +154,7 @@ func (s *session) readOutcomes(resp *kmsg.OffsetCommitResponse, outcomes map[int
 			}
 		}
 	}
+	return refusal
 }
 
 // outcomeOf reads an error code of a commit. Codes that say that another has our place end the partition; everything else is waited out.

@@ -22,7 +22,7 @@ const (
 	pollRecordsMax = 10_000
 )
 
-// errRejoin asks for a new client: the group no longer knows this one and the client has not noticed.
+// errRejoin asks for a new client: the group no longer knows this one.
 var errRejoin = errors.New("membership in the group was lost")
 
 // session is the life of one group client. One goroutine, the loop, owns the partitions and everything else without another guard; the
@@ -90,9 +90,8 @@ type slot struct {
 	trouble   error     // of the last write or question, nil when it went well
 	share     letterShare
 	cancel    context.CancelFunc // of the write in progress
-	fencedAt  time.Time
-	waiters   []chan struct{} // closed when the partition is drained
-	logStart  int64           // as the last fetch with records had it
+	waiters   []chan struct{}    // closed when the partition is drained
+	logStart  int64              // as the last fetch with records had it
 	logEnd    int64
 	verifyTo  int64 // the destination may hold offsets up to here; used by one write at a time
 	verifySet bool  // verifyTo was asked for
@@ -304,9 +303,6 @@ func (s *session) advancePart(id int32, p *slot, now time.Time, pressed bool) {
 		}
 		p.waiters = nil
 	}
-	if p.fenced && now.Sub(p.fencedAt) > 2*s.w.cfg.SessionTimeout {
-		s.failure = fmt.Errorf("partition %d: %w", id, errRejoin)
-	}
 }
 
 func partitionName(id int32) string { return fmt.Sprintf("partition %d", id) }
@@ -344,9 +340,6 @@ func (s *session) untilWake(now time.Time) time.Duration {
 	for _, p := range s.parts {
 		if at, ok := p.wake(); ok {
 			d = min(d, at.Sub(now))
-		}
-		if p.fenced {
-			d = min(d, s.w.cfg.SessionTimeout)
 		}
 		if p.turnless {
 			d = min(d, s.pacer.next().Sub(now))
@@ -508,6 +501,9 @@ func (s *session) assign(topic TopicID, c *kmsg.OffsetFetchResponseGroupTopicPar
 	s.forget([]int32{c.Partition}, "assigned again")
 	p.note(time.Now())
 	s.parts[c.Partition] = p
+	if s.stopping {
+		p.drain() // it came while the session ends, as after a fence
+	}
 	s.mu.Lock()
 	s.owned[c.Partition] = p
 	s.mu.Unlock()
@@ -619,8 +615,7 @@ func (s *session) fetchError(topic string, partition int32, err error) {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, kgo.ErrClientClosed):
 	case errors.Is(err, kerr.FencedInstanceID):
-		err = fmt.Errorf("sink %s: another worker runs under the instance ID %q: %w", s.w.spec.Group(), s.w.cfg.InstanceID, err)
-		s.call(func() { s.failure = err })
+		s.call(func() { s.failure = s.shutOut(err) })
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		s.outOfRange(partition)
 	case errors.As(err, &loss):

@@ -197,6 +197,7 @@ func (w *Worker) run(ctx context.Context) error {
 		}
 		s := newSession(w)
 		w.session.Store(s)
+		began := time.Now()
 		err = s.run(ctx)
 		switch {
 		case err == nil, !errors.Is(err, errRejoin) && !errors.Is(err, errTopicGone):
@@ -205,6 +206,9 @@ func (w *Worker) run(ctx context.Context) error {
 			return fmt.Errorf("sink %s: %w", w.spec.Group(), err)
 		case ctx.Err() != nil:
 			return nil
+		}
+		if time.Since(began) > w.cfg.SessionTimeout {
+			attempt = 1 // it was a member
 		}
 		w.log.Warn("joining the group again with a new client", "reason", err)
 		if err := sleep(ctx, w.backoff(attempt)); err != nil {

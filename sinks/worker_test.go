@@ -269,21 +269,7 @@ func TestExpelledWorkerDropsItsBatch(t *testing.T) {
 	}}
 	frozen := r.start(hold, Config{})
 	<-entered
-	// The group's coordinator removes the member, as after its session timeout.
-	members, err := r.admin.DescribeGroups(t.Context(), r.pipe.Sinks[0].Group())
-	if err != nil {
-		t.Fatal(err)
-	}
-	leave := kmsg.NewPtrLeaveGroupRequest()
-	leave.Group = r.pipe.Sinks[0].Group()
-	for _, m := range members[leave.Group].Members {
-		member := kmsg.NewLeaveGroupRequestMember()
-		member.MemberID = m.MemberID
-		leave.Members = append(leave.Members, member)
-	}
-	if _, err := leave.RequestWith(t.Context(), r.client); err != nil {
-		t.Fatal(err)
-	}
+	r.expelAll()
 	other := r.start(sink, Config{})
 	r.await("the rows", func() bool { return sink.total() == 100 })
 	r.stop(other)
@@ -291,6 +277,25 @@ func TestExpelledWorkerDropsItsBatch(t *testing.T) {
 	<-frozen.done
 	frozen.done <- nil
 	r.verify(sink, "a", 100)
+}
+
+// expelAll has the group's coordinator remove the members, as after their session timeout.
+func (r *rig) expelAll() {
+	r.Helper()
+	members, err := r.admin.DescribeGroups(r.Context(), r.pipe.Sinks[0].Group())
+	if err != nil {
+		r.Fatal(err)
+	}
+	leave := kmsg.NewPtrLeaveGroupRequest()
+	leave.Group = r.pipe.Sinks[0].Group()
+	for _, m := range members[leave.Group].Members {
+		member := kmsg.NewLeaveGroupRequestMember()
+		member.MemberID, member.InstanceID = m.MemberID, m.InstanceID
+		leave.Members = append(leave.Members, member)
+	}
+	if _, err := leave.RequestWith(r.Context(), r.client); err != nil {
+		r.Fatal(err)
+	}
 }
 
 // TestHangingWriteIsBoundedAndTriedAgain: the member keeps its place in the group meanwhile.
