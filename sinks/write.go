@@ -139,15 +139,18 @@ func (w *Worker) write(ctx context.Context, e *encoder, b *batch, present []Rang
 // writePieces sends the rows in the pieces that the destination named. A piece is known by its offsets, so a repetition that finds some of the pieces stored
 // sends the others as they were.
 func (w *Worker) writePieces(ctx context.Context, e *encoder, b *batch, split *SplitError) (parts int, err error) {
-	for _, offsets := range split.Pieces {
+	for i, offsets := range split.Pieces {
 		t := e.encode(b, absentFrom(b.claim, offsets))
 		if t.stored != int64(len(offsets)) {
 			return parts, fmt.Errorf("a piece of %d rows was encoded as %d", len(offsets), t.stored)
 		}
 		out := &Batch{Claim: b.claim, Block: e.block, Identity: offsetsIdentity(b.claim, offsets), Repeat: b.repeat, Mark: b.again.mark}
 		if err := w.send(ctx, out); err != nil {
-			if errors.As(err, new(*SplitError)) {
+			switch {
+			case errors.As(err, new(*SplitError)):
 				err = fmt.Errorf("a piece was to be split again: %v", err)
+			case i > 0 && errors.Is(err, ErrSchemaChanged):
+				err = fmt.Errorf("after %d of %d pieces: %v", i, len(split.Pieces), err) // not again at once: what the others stored is read back first
 			}
 			return parts, err
 		}
