@@ -47,7 +47,7 @@ func (a *Agent) Reload(pipes []*pipelines.Pipeline) error {
 	<-a.begun
 	a.reloading.Lock()
 	defer a.reloading.Unlock()
-	if a.ctx == nil || a.ctx.Err() != nil || a.cfg.Once {
+	if !a.mayReload() {
 		return ErrStopping
 	}
 	p, err := a.plan(pipes)
@@ -67,6 +67,21 @@ func (a *Agent) Reload(pipes []*pipelines.Pipeline) error {
 	a.saveSoon()
 	return err
 }
+
+// CheckReload says why Reload would refuse pipes. It touches nothing.
+func (a *Agent) CheckReload(pipes []*pipelines.Pipeline) error {
+	<-a.begun
+	a.reloading.Lock()
+	defer a.reloading.Unlock()
+	if !a.mayReload() {
+		return ErrStopping
+	}
+	_, err := a.plan(pipes)
+	return err
+}
+
+// mayReload needs reloading.
+func (a *Agent) mayReload() bool { return a.ctx != nil && a.ctx.Err() == nil && !a.cfg.Once }
 
 // plan works out what is to be done, and builds what will begin.
 func (a *Agent) plan(pipes []*pipelines.Pipeline) (*plan, error) {

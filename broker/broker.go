@@ -61,6 +61,7 @@ type Broker struct {
 	recovered recoveryReport
 	storing   sync.Mutex // guards what is written of the data directories
 	live      atomic.Pointer[liveConfig]
+	holdFor   atomic.Pointer[map[string][]string]
 	held      atomic.Pointer[map[string]int64] // bytes that are kept for groups only, by topic
 	offline   sync.Map                         // commitlog.TopicPartition to offlinePartition
 
@@ -98,6 +99,7 @@ func New(log *slog.Logger, reg prometheus.Registerer, cfg Config) (*Broker, erro
 			return nil, fmt.Errorf("unknown property %q%s", name, suggestion(name))
 		}
 	}
+	b.SetHoldFor(cfg.HoldFor)
 	b.live.Store(b.resolveLive(nil, nil))
 	b.notReady("the broker has not been started")
 	return b, nil

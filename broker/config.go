@@ -213,7 +213,8 @@ type Config struct {
 	// HoldFor names, by topic, the groups that retention waits for: what any of
 	// them has not committed stays, however old or large the log, and all of it
 	// while a group has committed nothing or the offsets are still being loaded.
-	// It is for a broker that is embedded beside the consumers of those groups.
+	// It is for a broker that is embedded beside the consumers of those groups;
+	// SetHoldFor changes it.
 	HoldFor map[string][]string
 
 	// TopicDefaults are the broker's properties that give topic settings their

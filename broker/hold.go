@@ -10,8 +10,12 @@ import (
 	"github.com/sluice-io/sluice/broker/replica"
 )
 
-// holds are up to where retention may remove, as the groups of Config.HoldFor
-// have committed.
+// SetHoldFor has retention wait for other groups than those of Config.HoldFor, from
+// its next look on. The map is not to be changed afterwards.
+func (b *Broker) SetHoldFor(groups map[string][]string) { b.holdFor.Store(&groups) }
+
+// holds are up to where retention may remove, as the groups that
+// are waited for have committed.
 type holds struct {
 	topics map[string][]committed // of each group that is waited for
 	bytes  map[string]int64       // what is kept for them alone, by topic
@@ -25,7 +29,7 @@ type committed map[int32]group.Offset
 // the offsets are being loaded or their storage failed, nothing is: all is kept.
 func (b *Broker) readHolds() *holds {
 	h := &holds{topics: map[string][]committed{}, bytes: map[string]int64{}}
-	for topic, groups := range b.cfg.HoldFor {
+	for topic, groups := range *b.holdFor.Load() {
 		h.bytes[topic] = 0
 		for _, name := range groups {
 			h.topics[topic] = append(h.topics[topic], b.committedBy(name, topic))

@@ -35,6 +35,12 @@ func (a *Account) add(t tally) {
 	}
 }
 
+// Add counts what another worker of the same sink did.
+func (a *Account) Add(b Account) {
+	a.add(tally{consumed: b.Consumed, stored: b.Stored, found: b.Found, dropped: b.Dropped, rejected: b.DeadLettered})
+	a.Lost += b.Lost
+}
+
 // Account returns a copy of the account so far.
 func (w *Worker) Account() Account {
 	w.mu.Lock()

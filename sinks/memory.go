@@ -7,14 +7,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The records of all partitions together have one limit, Config.MemoryBytesMax. Past three quarters of it the partitions that hold more than their share
+// The records of all partitions together have one limit, Config.MemoryBytesMax or what SetRecordMemory made of it. Past three quarters of it the partitions that hold more than their share
 // are not fetched until half of it is free again, so one partition whose writes fail cannot keep the others from going on. A claim that a predecessor left
 // can only be written whole, whatever room there is: past the limit one such partition is fetched alone, and what the others had of theirs is let go and
 // fetched again later.
 
 // fairShare is what each partition may hold when memory is short: those that wait for their turn need none.
 func (s *session) fairShare() int64 {
-	return s.w.cfg.MemoryBytesMax / int64(max(len(s.parts)-s.waiting, 1))
+	return s.w.recordMemory() / int64(max(len(s.parts)-s.waiting, 1))
 }
 
 // Where more lies in the log than there is memory for, partitions are fetched in turn, a few at a time, so that each fills a batch of some size: a little of each
@@ -34,7 +34,7 @@ const (
 
 // takeTurns decides whose turn it is.
 func (s *session) takeTurns(now time.Time) {
-	limit := s.w.cfg.MemoryBytesMax
+	limit := s.w.recordMemory()
 	var wanted, stuck, hands int64
 	for _, p := range s.order {
 		wanted += max(p.held(), min(limit/turnPart, p.filling.bytes+p.lagBytes(s.recordBytes)))
@@ -124,7 +124,7 @@ func (s *session) endTurn(p *slot) {
 
 // balance decides who is fetched.
 func (s *session) balance(held int64, now time.Time) {
-	limit := s.w.cfg.MemoryBytesMax
+	limit := s.w.recordMemory()
 	if s.alone != nil && (s.parts[s.alone.base.Partition] != s.alone || s.alone.replay == nil || s.alone.stopped() != nil) {
 		s.alone = nil
 	}

@@ -103,7 +103,7 @@ func (r *Replay) Range(ctx context.Context, from, to map[int32]int64) error {
 			bytes += x.bytes
 		}
 		held[p] = of
-		if full := r.w.spec.Batch.Rows; of.n < full && bytes < r.w.cfg.MemoryBytesMax {
+		if full := r.w.spec.Batch.Rows; of.n < full && bytes < r.w.recordMemory() {
 			return nil
 		}
 		bytes = 0

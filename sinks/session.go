@@ -112,7 +112,7 @@ func newSession(w *Worker) *session {
 		pacer:   newPacer(w.partsPerSecond()),
 		sizer:   &fetchSizer{fetched: w.metrics.fetched},
 	}
-	s.limit.Store(w.cfg.MemoryBytesMax)
+	s.limit.Store(w.recordMemory())
 	return s
 }
 
@@ -236,7 +236,7 @@ func (s *session) call(f func()) bool {
 func (s *session) advance(now time.Time) {
 	open, stopped := 0, 0
 	var held int64
-	pressed := s.held.Load() > s.w.cfg.MemoryBytesMax
+	pressed := s.held.Load() > s.w.recordMemory()
 	for _, p := range s.inTurn() {
 		s.advancePart(p.base.Partition, p, now, pressed)
 		held += p.held()
@@ -365,7 +365,7 @@ func (s *session) poll(ctx context.Context) {
 		fetched, n, bytes := copyFetched(fetches, s.w.pipe.Topic.Name)
 		if n > 0 {
 			recordSize = max(bytes/int64(n), 1)
-			size := s.sizer.size(s.w.cfg.MemoryBytesMax/fetchPart, len(s.cl.DiscoveredBrokers()), s.w.cfg.FetchBytesMax)
+			size := s.sizer.size(s.w.recordMemory()/fetchPart, len(s.cl.DiscoveredBrokers()), s.w.cfg.FetchBytesMax)
 			s.cl.UpdateFetchMaxBytes(size, max(size/fetchPartitions, fetchBytesMin))
 		}
 		if len(fetched) > 0 {

@@ -12,6 +12,7 @@ import (
 // turnsOf makes a session of partitions that lag by so many records of about 300 bytes.
 func turnsOf(memory int64, lags ...int64) *session {
 	w := &Worker{cfg: Config{MemoryBytesMax: memory}.withDefaults(), metrics: newMetrics(nil, "p", ""), spec: &pipelines.SinkSpec{}}
+	w.SetRecordMemory(memory)
 	s := newSession(w)
 	s.recordBytes = 300
 	for id, lag := range lags {

@@ -129,6 +129,7 @@ type Worker struct {
 
 	clientTrouble clientTrouble
 
+	memory      atomic.Int64 // for records
 	destination atomic.Pointer[Destination]
 	session     atomic.Pointer[session] // the one at work, or the last
 	encoders    encoders
@@ -155,6 +156,7 @@ func NewWorker(log *slog.Logger, reg prometheus.Registerer, p *pipelines.Pipelin
 	}
 	set(&w.cfg.OnLostOffsets, LostPolicy(spec.OnLost))
 	set(&w.cfg.OnLostOffsets, LostStop)
+	w.memory.Store(w.cfg.MemoryBytesMax)
 	w.encoders.make = w.newEncoder
 	if _, err := spec.NewProcess(); err != nil {
 		return nil, err
@@ -366,6 +368,11 @@ func (w *Worker) setWaiting(subject string, err error) {
 	}
 	w.waiting[subject] = err
 }
+
+// SetRecordMemory changes the memory for records, Config.MemoryBytesMax, of a worker that may be at work: one that holds more fetches nothing until it does not.
+func (w *Worker) SetRecordMemory(bytes int64) { w.memory.Store(bytes) }
+
+func (w *Worker) recordMemory() int64 { return w.memory.Load() }
 
 func (w *Worker) limits() limits {
 	b := w.spec.Batch

@@ -49,7 +49,7 @@ func (s *session) mayWrite(p *slot) bool {
 	if s.writing == 0 || p.hand == nil {
 		return s.writing < s.w.cfg.ParallelWritesMax
 	}
-	return s.writing < s.w.cfg.ParallelWritesMax && s.inWrites+p.hand.records.bytes <= s.w.cfg.MemoryBytesMax/writesPart
+	return s.writing < s.w.cfg.ParallelWritesMax && s.inWrites+p.hand.records.bytes <= s.w.recordMemory()/writesPart
 }
 
 func (s *session) wrote(p *slot, b *batch, err error, now time.Time) {

@@ -28,6 +28,10 @@ type runOptions struct {
 	// its default, which no flag changes.
 	retentionCheck time.Duration
 	once           bool
+
+	files   []string // that the pipelines are of
+	watched bool
+	hup     hangups
 }
 
 func newRun(c *common) *cobra.Command {
@@ -35,9 +39,15 @@ func newRun(c *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run FILE...", Short: "Run every role of the pipelines in one process, with an embedded broker",
 		Long: "Runs agent, broker and sinks of the pipelines in one process, until SIGTERM; then it drains. The broker serves the pipelines that\n" +
-			"name none of their own. With --once it stores what is there now, prints the account and ends.",
+			"name none of their own. SIGHUP has it take the files again: what changed in them changes, without a line lost or doubled. With --once it\n" +
+			"stores what is there now, prints the account and ends. Files may be directories of *.yaml.",
 		Args: minArgs(1, "a pipeline file"),
 		RunE: func(cmd *cobra.Command, files []string) error {
+			if !o.once {
+				o.hup = catchHangups()
+				defer o.hup.release()
+			}
+			o.files = files
 			log, pipes, err := c.begin(files)
 			if err != nil {
 				return err
@@ -49,6 +59,7 @@ func newRun(c *common) *cobra.Command {
 	f.StringVar(&o.data, "data", "sluice-data", "directory of the embedded broker's log and of the agent's state")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:0", "address of the embedded broker; port 0 takes a free one")
 	f.StringVar(&o.metrics, "metrics", "127.0.0.1:9600", "address of /metrics, /healthz and /readyz; empty for none")
+	f.BoolVar(&o.watched, "watch-config", false, "take the pipeline files again when they change, not only on SIGHUP")
 	f.BoolVar(&o.once, "once", false, "store what is there now, print the account and end")
 	return cmd
 }
@@ -62,41 +73,43 @@ func runPipelines(ctx context.Context, log *slog.Logger, pipes []*pipelines.Pipe
 	}
 	defer port.release()
 	reg := newRegistry()
+	r := &runner{groups: sinkGroups(pipes)}
 	var probes []probe
 	var brokers []string
 	if slices.ContainsFunc(pipes, func(p *pipelines.Pipeline) bool { return p.Brokers == nil }) {
-		b, err := startEmbedded(ctx, log, reg, pipes, o)
-		if err != nil {
+		if r.broker, err = startEmbedded(ctx, log, reg, r.groups, o); err != nil {
 			return err
 		}
-		defer stopBroker(log, b)
-		brokers = []string{b.Addr()}
-		probes = append(probes, probe{"broker", b.Ready})
+		defer stopBroker(log, r.broker)
+		brokers = []string{r.broker.Addr()}
+		probes = append(probes, probe{"broker", r.broker.Ready})
 	}
 	collected := make(chan struct{})
-	ws, err := newWorkers(log, reg, pipes, func(p *pipelines.Pipeline) sinks.Config {
+	worker := func(p *pipelines.Pipeline) sinks.Config {
 		cfg := sinks.Config{Brokers: brokers, Once: o.once, ProducerDone: collected}
 		if p.Brokers == nil {
 			cfg.InstanceID = instanceID(o.data)
 		}
 		return cfg
-	})
-	if err != nil {
+	}
+	if r.sinks, err = newStoring(log, reg, storingConfig{worker: worker, once: o.once}, pipes); err != nil {
 		return err
 	}
-	var a *agent.Agent
 	if len(collecting(pipes)) > 0 {
-		if a, err = newAgentRole(log, reg, pipes, agent.Config{StateDir: filepath.Join(o.data, "agent"), Brokers: brokers, Once: o.once,
+		if r.agent, err = newAgentRole(log, reg, pipes, agent.Config{StateDir: filepath.Join(o.data, "agent"), Brokers: brokers, Once: o.once,
 			AdoptState: true /* a copy of the directory has the broker's log beside it */}); err != nil {
 			return err
 		}
-		probes = append(probes, probe{"agent", a.Ready})
+		probes = append(probes, probe{"agent", r.agent.Ready})
 	}
-	port.serve(ctx, log, reg, append(probes, ws.probes()...), page{statusPath, ws.statuses})
-	err = runRoles(ctx, a, ws, collected)
-	printAccounts(out, a, ws)
+	port.serve(ctx, log, reg, append(probes, probe{"sinks", r.sinks.ready}), page{statusPath, r.sinks.statuses})
+	if !o.once {
+		go newReloader(log, reg, o.files, o.watched, r.reload).run(ctx, o.hup)
+	}
+	err = r.run(ctx, collected)
+	printAccounts(out, r.agent, r.sinks.accounts())
 	if err == nil && o.once {
-		return onceComplete(ctx, a)
+		return onceComplete(ctx, r.agent)
 	}
 	return err
 }
@@ -128,26 +141,34 @@ func instanceID(data string) string {
 	return fmt.Sprintf("sluice-run-%016x", h.Sum64())
 }
 
-// runRoles runs the agent, if there is one, and the sinks, which outlive it.
-func runRoles(ctx context.Context, a *agent.Agent, ws workers, collected chan struct{}) error {
+// runner holds the roles of a process.
+type runner struct {
+	broker *broker.Broker // nil: every pipeline names its own
+	agent  *agent.Agent   // nil: no pipeline collects
+	sinks  *storing
+	groups map[string][]string // that retention waits for; of reload alone, once it is called
+}
+
+// run runs the agent, if there is one, and the sinks, which outlive it.
+func (r *runner) run(ctx context.Context, collected chan struct{}) error {
 	g, ctx := errgroup.WithContext(ctx)
 	sinksCtx, stopSinks := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopSinks()
 	g.Go(func() error {
 		defer func() { context.AfterFunc(ctx, stopSinks) }() // registered when the agent has ended: at once if it ended by ctx
 		defer close(collected)
-		if a == nil {
+		if r.agent == nil {
 			return nil
 		}
-		return a.Run(ctx)
+		return r.agent.Run(ctx)
 	})
-	g.Go(func() error { return ws.run(sinksCtx) })
+	g.Go(func() error { return r.sinks.run(sinksCtx) })
 	return g.Wait()
 }
 
-func startEmbedded(ctx context.Context, log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.Pipeline, o runOptions) (*broker.Broker, error) {
+func startEmbedded(ctx context.Context, log *slog.Logger, reg prometheus.Registerer, groups map[string][]string, o runOptions) (*broker.Broker, error) {
 	cfg := broker.EmbeddedConfig(filepath.Join(o.data, "broker"), o.listen)
-	cfg.HoldFor = sinkGroups(pipes)
+	cfg.HoldFor = groups
 	cfg.RetentionCheck = o.retentionCheck
 	return startBroker(ctx, log, reg, cfg)
 }
@@ -168,15 +189,14 @@ func sinkGroups(pipes []*pipelines.Pipeline) map[string][]string {
 
 // printAccounts says where every line is, by the roles' own counters; whether lines were lost or doubled is for an independent
 // count to say, not for these.
-func printAccounts(w io.Writer, a *agent.Agent, ws workers) {
+func printAccounts(w io.Writer, a *agent.Agent, stored []sinks.Account) {
 	if a != nil {
 		for _, acc := range a.Accounts() {
 			fmt.Fprintf(w, "%s: read %d lines (%d bytes), acknowledged %d, in flight %d%s\n", acc.Pipeline, acc.Read.Lines, acc.Read.Bytes,
 				acc.Acked.Lines, acc.InFlight.Lines, byReason("dropped", acc.Dropped, func(c agent.Count) int64 { return c.Lines }))
 		}
 	}
-	for _, worker := range ws {
-		acc := worker.Account()
+	for _, acc := range stored {
 		name := acc.Pipeline
 		if acc.Sink != "" {
 			name += "." + acc.Sink

@@ -1,13 +1,12 @@
 package main
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-io/sluice/pipelines"
 	"github.com/sluice-io/sluice/sinks"
@@ -42,20 +41,28 @@ func newSink(c *common) *cobra.Command {
 			cfg.Brokers = splitAddrs(brokers)
 			limitMemory(int64(memory))
 			reg := newRegistry()
-			all, err := newStoring(log, reg, func(n int) sinks.Config {
-				cfg := cfg
-				cfg.MemoryBytesMax = sinks.RecordMemory(int64(memory), n)
-				return cfg
+			if err := needSinks(pipes); err != nil {
+				return err
+			}
+			all, err := newStoring(log, reg, storingConfig{
+				worker: func(*pipelines.Pipeline) sinks.Config { return cfg },
+				memory: func(workers int) int64 { return sinks.RecordMemory(int64(memory), workers) },
 			}, pipes)
 			if err != nil {
 				return err
+			}
+			reload := func(pipes []*pipelines.Pipeline) error {
+				if err := needSinks(pipes); err != nil {
+					return err
+				}
+				return all.Reload(pipes)
 			}
 			pages := []page{{statusPath, all.statuses}}
 			if profiled {
 				pages = append(pages, profilePages...)
 			}
 			port.serve(cmd.Context(), log, reg, []probe{{"sinks", all.ready}}, pages...)
-			go newReloader(log, reg, files, watched, all.Reload).run(cmd.Context(), hup)
+			go newReloader(log, reg, files, watched, reload).run(cmd.Context(), hup)
 			return all.run(cmd.Context())
 		},
 	}
@@ -73,19 +80,11 @@ func newSink(c *common) *cobra.Command {
 // workers are the sink workers of one process.
 type workers []*sinks.Worker
 
-// newWorkers makes a worker for each sink of each pipeline; cfg is asked for each pipeline.
-func newWorkers(log *slog.Logger, reg prometheus.Registerer, pipes []*pipelines.Pipeline, cfg func(*pipelines.Pipeline) sinks.Config) (workers, error) {
-	var out workers
-	for _, p := range pipes {
-		for _, spec := range p.Sinks {
-			w, err := newWorker(log, reg, p, spec, cfg(p))
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, w)
-		}
+func needSinks(pipes []*pipelines.Pipeline) error {
+	if countSinks(pipes) == 0 {
+		return errUsage{errors.New("no pipeline has a `sink:`, so there is nothing for a sink worker to do")}
 	}
-	return out, nil
+	return nil
 }
 
 func countSinks(pipes []*pipelines.Pipeline) (n int) {
@@ -95,12 +94,12 @@ func countSinks(pipes []*pipelines.Pipeline) (n int) {
 	return n
 }
 
-func newWorker(log *slog.Logger, reg prometheus.Registerer, p *pipelines.Pipeline, spec *pipelines.SinkSpec, cfg sinks.Config) (*sinks.Worker, error) {
+func newWorker(log *slog.Logger, reg prometheus.Registerer, p *pipelines.Pipeline, spec *pipelines.SinkSpec, destination newDestination, cfg sinks.Config) (*sinks.Worker, error) {
 	log = log.With("role", "sink", "pipeline", p.Name)
 	if spec.Name != "" {
 		log = log.With("sink", spec.Name)
 	}
-	sink, err := newSinkOf(log, spec)
+	sink, err := destination(log, spec)
 	if err != nil {
 		return nil, fmt.Errorf("%s: sink of pipeline %s: %w", spec.Pos, p.Name, err)
 	}
@@ -110,6 +109,9 @@ func newWorker(log *slog.Logger, reg prometheus.Registerer, p *pipelines.Pipelin
 	}
 	return w, nil
 }
+
+// newDestination makes what a sink writes to.
+type newDestination func(*slog.Logger, *pipelines.SinkSpec) (sinks.Sink, error)
 
 func newSinkOf(log *slog.Logger, spec *pipelines.SinkSpec) (sinks.Sink, error) {
 	if spec.ClickHouse != nil {
@@ -131,13 +133,4 @@ func (ws workers) probes() (out []probe) {
 		out = append(out, probe{name, w.Ready})
 	}
 	return out
-}
-
-// run runs all workers; the first that fails stops the others.
-func (ws workers) run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	for _, w := range ws {
-		g.Go(func() error { return w.Run(ctx) })
-	}
-	return g.Wait()
 }
