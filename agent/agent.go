@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 	"github.com/sluice-io/sluice/agent/producer"
 	"github.com/sluice-io/sluice/agent/tail"
 	"github.com/sluice-io/sluice/internal/dirlock"
+	"github.com/sluice-io/sluice/internal/quickio"
 	"github.com/sluice-io/sluice/pipelines"
 )
 
@@ -108,6 +110,9 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.CheckpointInterval, checkpointIntervalDefault)
 	setDefault(&c.InFlightBytesMax, inFlightBytesDefault)
 	setDefault(&c.JournalBytesMax, journalBytesDefault)
+	if c.JournalFS == nil {
+		c.JournalFS = journal.OSFS{Writes: quickio.NewWrites(runtime.GOMAXPROCS(0))}
+	}
 	setDefault(&c.ScanInterval, scanIntervalDefault)
 	setDefault(&c.RotateGrace, rotateGraceDefault)
 	setDefault(&c.LineIdle, lineIdleDefault)

@@ -66,7 +66,7 @@ func (p *pieces) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	return &piecedConn{Conn: conn, pieces: p}, nil
+	return &piecedConn{Conn: newSocket(conn), pieces: p}, nil
 }
 
 // piecedConn is a connection to a broker.
@@ -93,7 +93,7 @@ func (c *piecedConn) Write(request []byte) (int, error) {
 	}
 	parts = append(parts, request[from:])
 	binary.BigEndian.PutUint32(request, uint32(whole))
-	if n, err := parts.WriteTo(c.Conn); err != nil {
+	if n, err := writeParts(c.Conn, parts); err != nil {
 		return int(min(n, int64(len(request)-1))), err
 	}
 	return len(request), nil

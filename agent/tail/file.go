@@ -172,7 +172,8 @@ type File struct {
 	wlen   int
 	text   text
 
-	seen Info // as of the last look
+	seen  Info // as of the last look
+	quick bool // the last read waited for nothing
 }
 
 // Open opens the file that is at path now and begins at 0.
@@ -379,7 +380,7 @@ func (t *File) Position() Position {
 // it. Reset then begins with the new content.
 func (t *File) Read(c *Chunk, extent Extent) (o Outcome, lost int64, err error) {
 	before := t.seen
-	info, err := t.cfg.Looks.InfoOf(t.f)
+	info, err := t.look()
 	if err != nil {
 		return Idle, 0, fmt.Errorf("look at the file: %w", err)
 	}
@@ -408,6 +409,14 @@ func (t *File) Read(c *Chunk, extent Extent) (o Outcome, lost int64, err error) 
 		}
 	}
 	return t.read(c, before, extent)
+}
+
+// look looks at the open file.
+func (t *File) look() (Info, error) {
+	if t.quick {
+		return t.cfg.Looks.quickInfoOf(t.f)
+	}
+	return t.cfg.Looks.InfoOf(t.f)
 }
 
 // endsInNUL says that the window tells little: one hole looks like another.
@@ -445,7 +454,8 @@ func (t *File) read(c *Chunk, before Info, extent Extent) (Outcome, int64, error
 	}
 	for {
 		block := t.cfg.Blocks.get(size)
-		n, err := t.f.ReadAt((*block)[:min(len(*block), want)], t.offset-int64(t.wlen))
+		n, quick, err := readAt(t.f, (*block)[:min(len(*block), want)], t.offset-int64(t.wlen))
+		t.quick = quick
 		if err != nil && err != io.EOF {
 			t.cfg.Blocks.put(block)
 			return Idle, 0, fmt.Errorf("read at offset %d: %w", t.offset, err)
@@ -524,7 +534,7 @@ func (t *File) Park() error {
 		return nil
 	}
 	err := t.f.Close()
-	t.f = nil
+	t.f, t.quick = nil, false
 	return err
 }
 

@@ -22,9 +22,13 @@ func Stat(path string) (Info, error) {
 			return Info{}, &fs.PathError{Op: "stat", Path: path, Err: err}
 		}
 	}
+	return infoOfStat(&st), nil
+}
+
+func infoOfStat(st *unix.Stat_t) Info {
 	kind := st.Mode & unix.S_IFMT
 	return Info{ID: ID{Dev: uint64(st.Dev), Ino: st.Ino}, Size: st.Size, ModTime: st.Mtim.Nano(), Links: uint64(st.Nlink),
-		Regular: kind == unix.S_IFREG, Dir: kind == unix.S_IFDIR}, nil
+		Regular: kind == unix.S_IFREG, Dir: kind == unix.S_IFDIR}
 }
 
 func infoOf(fi os.FileInfo) Info {

@@ -29,6 +29,15 @@ func (l *Looks) InfoOf(f *os.File) (Info, error) {
 	return info, err
 }
 
+// quickInfoOf is InfoOf for a file of which a read just now was quick.
+func (l *Looks) quickInfoOf(f *os.File) (Info, error) {
+	info, err := quickInfoOf(f)
+	if l != nil && err == nil {
+		info = l.As(info)
+	}
+	return info, err
+}
+
 // BornOf is when an open file was made.
 func (l *Looks) BornOf(f *os.File) int64 {
 	if l == nil {

@@ -165,7 +165,7 @@ func (l *Log) write(data []byte) error {
 	if err != nil {
 		return l.fail(err)
 	}
-	n, err := l.files.writes.writeAt(file, data, s.size)
+	n, err := l.files.writeAt(file, data, s.size)
 	if err == nil && n == len(data) {
 		return nil
 	}

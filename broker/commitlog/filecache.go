@@ -6,6 +6,8 @@ import (
 	"os"
 	"runtime"
 	"sync"
+
+	"github.com/sluice-io/sluice/internal/quickio"
 )
 
 // privateFilesMax is the limit of unused open files of a log that shares no FileCache.
@@ -20,7 +22,7 @@ const privateFilesMax = 16
 type FileCache struct {
 	// pages are buffers for index lookups, one for a moment each.
 	pages  sync.Pool
-	writes *quickWrites
+	writes *quickio.Writes
 
 	mu      sync.Mutex
 	maxIdle int
@@ -31,7 +33,7 @@ type FileCache struct {
 
 // NewFileCache returns a cache that keeps at most maxIdle unused files open.
 func NewFileCache(maxIdle int) *FileCache {
-	c := &FileCache{maxIdle: max(maxIdle, 0), idle: list.New(), writes: newQuickWrites(runtime.GOMAXPROCS(0))}
+	c := &FileCache{maxIdle: max(maxIdle, 0), idle: list.New(), writes: quickio.NewWrites(runtime.GOMAXPROCS(0))}
 	c.pages.New = func() any { return new(indexPage) }
 	return c
 }
@@ -207,4 +209,12 @@ func (f *cachedFile) drop() {
 	if file != nil {
 		file.Close()
 	}
+}
+
+// writeAt is file.WriteAt, without telling Go's scheduler if that may be.
+func (c *FileCache) writeAt(file File, data []byte, at int64) (int, error) {
+	if f, ok := file.(*os.File); ok {
+		return c.writes.WriteAt(f, data, at)
+	}
+	return file.WriteAt(data, at)
 }

@@ -4,12 +4,12 @@ package server
 
 import (
 	"os"
-	"runtime"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-io/sluice/internal/quickio"
 )
 
 const (
@@ -23,20 +23,6 @@ const (
 	coldWaitMax = time.Second
 )
 
-// readResident reads what the page cache has of dst, without waiting for the disk and
-// so without telling Go's scheduler.
-func readResident(f *os.File, dst []byte, pos int64) (int, syscall.Errno) {
-	vec := unix.Iovec{Base: unsafe.SliceData(dst)}
-	vec.SetLen(len(dst))
-	n, _, errno := syscall.RawSyscall6(unix.SYS_PREADV2, f.Fd(), uintptr(unsafe.Pointer(&vec)), 1, uintptr(pos), 0, unix.RWF_NOWAIT)
-	runtime.KeepAlive(f)
-	runtime.KeepAlive(dst)
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(n), 0
-}
-
 // awaitResident asks the disk for n bytes of f, of rest that will be wanted, and waits
 // until they are in the page cache. A call that waits for the disk would keep one of
 // the scheduler's processors, and the requests of other clients with it, until the
@@ -44,7 +30,7 @@ func readResident(f *os.File, dst []byte, pos int64) (int, syscall.Errno) {
 func (c *Conn) awaitResident(f *os.File, pos int64, n, rest int) {
 	var last [1]byte
 	at := pos + int64(n) - 1
-	if _, errno := readResident(f, last[:], at); errno != syscall.EAGAIN {
+	if _, errno := quickio.ReadCached(f, last[:], at); errno != syscall.EAGAIN {
 		return // it is there, or the file system cannot tell
 	}
 	// An error says that nothing is read ahead, no more.
@@ -52,7 +38,7 @@ func (c *Conn) awaitResident(f *os.File, pos int64, n, rest int) {
 	for waited := time.Duration(0); waited < coldWaitMax; waited += coldPause {
 		c.expectWrite()
 		time.Sleep(coldPause)
-		if _, errno := readResident(f, last[:], at); errno != syscall.EAGAIN {
+		if _, errno := quickio.ReadCached(f, last[:], at); errno != syscall.EAGAIN {
 			return
 		}
 	}

@@ -51,25 +51,3 @@ func TestColdRegions(t *testing.T) {
 		}
 	}
 }
-
-func TestReadResident(t *testing.T) {
-	f, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := f.WriteString("0123456789"); err != nil {
-		t.Fatal(err)
-	}
-	got := make([]byte, 4)
-	n, errno := readResident(f, got, 3)
-	if errno == unix.EOPNOTSUPP {
-		t.Skip("the file system cannot read without waiting")
-	}
-	if n != 4 || errno != 0 || string(got) != "3456" {
-		t.Errorf("%d bytes, %v: %q", n, errno, got)
-	}
-	if n, errno := readResident(f, got, 8); n != 2 || errno != 0 {
-		t.Errorf("at the end: %d bytes, %v", n, errno)
-	}
-}

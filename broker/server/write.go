@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"os"
+
+	"github.com/sluice-io/sluice/internal/quickio"
 )
 
 const (
@@ -102,7 +104,7 @@ func (w *writer) inlineRegion(p *Part) error {
 	w.buf = append(w.buf, make([]byte, p.Len)...)
 	dst := w.buf[n:]
 	if f, ok := p.File.(*os.File); ok {
-		if read, errno := readResident(f, dst, p.Pos); errno == 0 && read == len(dst) {
+		if read, errno := quickio.ReadCached(f, dst, p.Pos); errno == 0 && read == len(dst) {
 			return nil
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build !linux || !(amd64 || arm64)
 
-package commitlog
+package quickio
 
 import "os"
 

@@ -1,4 +1,4 @@
-package commitlog
+package quickio
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 
 // A write that waits puts the quick ones off, for longer as long as they do not last.
 func TestQuickWritesPause(t *testing.T) {
-	q := newQuickWrites(2)
+	q := NewWrites(2)
 	write := func(at, took time.Duration) bool {
 		if !q.begin(at) {
 			return false
@@ -50,7 +50,7 @@ func TestQuickWritesPause(t *testing.T) {
 
 func TestQuickWritesAtATime(t *testing.T) {
 	for _, tc := range []struct{ processors, most int }{{1, 0}, {2, 1}, {3, 1}, {8, 4}} {
-		q := newQuickWrites(tc.processors)
+		q := NewWrites(tc.processors)
 		for n := range tc.most + 1 {
 			if got, want := q.begin(0), n < tc.most; got != want {
 				t.Errorf("%d processors: write %d quick: %v", tc.processors, n+1, got)
@@ -72,11 +72,11 @@ func TestQuickWritesWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	q := newQuickWrites(2)
+	q := NewWrites(2)
 	want := bytes.Repeat([]byte("0123456789"), 1<<20) // more than one piece
 	for _, piece := range [][]byte{want[:7], want[7:8], want[8:]} {
 		at := int64(len(want) - cap(piece))
-		if n, err := q.writeAt(f, piece, at); n != len(piece) || err != nil {
+		if n, err := q.WriteAt(f, piece, at); n != len(piece) || err != nil {
 			t.Fatalf("%d of %d bytes at %d: %v", n, len(piece), at, err)
 		}
 	}
@@ -91,7 +91,7 @@ func TestQuickWritesWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer read.Close()
-	if n, err := q.writeAt(read, want, 0); n != 0 || err == nil {
+	if n, err := q.WriteAt(read, want, 0); n != 0 || err == nil {
 		t.Errorf("wrote %d bytes to a file that is open for reading: %v", n, err)
 	}
 }

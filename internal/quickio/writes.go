@@ -1,4 +1,6 @@
-package commitlog
+// Package quickio reads and writes the page cache without telling Go's scheduler, which keeps a monitor thread awake for each system call
+// that might wait, and hands the processor to another thread when the call is long. It starts no goroutine.
+package quickio
 
 import (
 	"os"
@@ -15,7 +17,7 @@ const (
 	quickPauseMax = 2 * time.Minute
 )
 
-// quickWrites lets appends write without telling Go's scheduler. A write goes to
+// Writes lets appends write without telling Go's scheduler. A write goes to
 // the page cache, which takes as long as the copy does, and what the scheduler does
 // about a system call that might wait costs a small append a quarter of its time
 // and a large one a sixth: its monitor thread is woken after each idle moment, and
@@ -28,7 +30,7 @@ const (
 // all for a while after a write that took longer than quickWriteMax.
 //
 // Safe for concurrent use.
-type quickWrites struct {
+type Writes struct {
 	most    int32 // at a time
 	epoch   time.Time
 	running atomic.Int32
@@ -37,12 +39,13 @@ type quickWrites struct {
 	resume, pause atomic.Int64
 }
 
-func newQuickWrites(processors int) *quickWrites {
-	return &quickWrites{most: int32(processors / 2), epoch: time.Now()}
+// NewWrites is for a process of so many processors.
+func NewWrites(processors int) *Writes {
+	return &Writes{most: int32(processors / 2), epoch: time.Now()}
 }
 
 // begin tells whether a write may be quick; end must follow if so.
-func (q *quickWrites) begin(now time.Duration) bool {
+func (q *Writes) begin(now time.Duration) bool {
 	if int64(now) < q.resume.Load() {
 		return false
 	}
@@ -54,7 +57,7 @@ func (q *quickWrites) begin(now time.Duration) bool {
 }
 
 // end takes note of how long a write took.
-func (q *quickWrites) end(began, ended time.Duration) {
+func (q *Writes) end(began, ended time.Duration) {
 	q.running.Add(-1)
 	if ended-began <= quickWriteMax {
 		return
@@ -68,15 +71,14 @@ func (q *quickWrites) end(began, ended time.Duration) {
 	q.resume.Store(int64(ended + pause))
 }
 
-// writeAt is f.WriteAt, quick if it may be.
-func (q *quickWrites) writeAt(f File, data []byte, at int64) (int, error) {
-	file, ok := f.(*os.File)
-	if !ok || q.most == 0 {
-		return f.WriteAt(data, at)
+// WriteAt is file.WriteAt, quick if it may be. The file must not be closed meanwhile.
+func (q *Writes) WriteAt(file *os.File, data []byte, at int64) (int, error) {
+	if q.most == 0 {
+		return file.WriteAt(data, at)
 	}
 	began := time.Since(q.epoch)
 	if !q.begin(began) {
-		return f.WriteAt(data, at)
+		return file.WriteAt(data, at)
 	}
 	n, err := writeQuickly(file, data, at)
 	q.end(began, time.Since(q.epoch))
