@@ -58,8 +58,13 @@ SINK_BROKERS ?= kafka,sluice
 SINK_TABLES ?= window,nowindow
 SINK_LOADS   ?=
 
-# Faults between topic and HDFS of `make test-files`, some 8 s each.
-FILE_ROUNDS ?= 30
+# Faults between topic and HDFS of `make test-files`, some 8 s each, on each kind of
+# brokers, and on a pair of NameNodes and on one. FILE_TESTS, a regular expression,
+# picks: FILE_TESTS=TestPairOfNameNodes takes a minute, FILE_TESTS='TestTicketsEnd|TestProtections'
+# is what Kerberos takes beyond `make test`.
+FILE_ROUNDS  ?= 20
+FILE_BROKERS ?= kafka
+FILE_TESTS   ?= .
 
 # A module of its own: what the tests' Go clients need is not the product's.
 GO_CLIENTS := internal/compat/goclients
@@ -111,9 +116,9 @@ test-agent-chaos: ## the agent under CHAOS_SEEDS (10000) random schedules of fil
 test-faults: ## ROUNDS (200) faults drawn by SEED on NODES (3) brokers and three ZooKeepers under load (root, for network namespaces)
 	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestFaults$$' -v ./internal/faults -args -rounds $(ROUNDS) -seed $(SEED) -nodes $(NODES) -within $(WITHIN) -ensemble 3 -clock -keep $(CURDIR)/build/faults
 
-test-files: ## workers of the file sinks killed and frozen at every step, on local directories and a real HDFS, and FILE_ROUNDS (30) faults drawn by SEED on a pair of NameNodes (some 10 minutes)
-	$(GO) test -count=1 -vet=off -p 1 -timeout $(TEST_TIMEOUT) ./sinks/directory -args -every-step
-	$(GO) test -count=1 -vet=off -p 1 -timeout $(FAULTS_TIMEOUT) ./sinks/hdfs -args -every-step -storm.rounds $(FILE_ROUNDS) -storm.seed $(SEED)
+test-files: ## workers of the file sinks killed and frozen at every step, on local directories and a real HDFS, a pair of NameNodes, Kerberos, and FILE_ROUNDS (20) faults drawn by SEED on a pair and on one (some 15 minutes; FILE_TESTS picks)
+	$(GO) test -count=1 -vet=off -p 1 -timeout $(TEST_TIMEOUT) -run '$(FILE_TESTS)' ./sinks/directory -args -every-step
+	$(GO) test -count=1 -vet=off -p 1 -timeout $(FAULTS_TIMEOUT) -run '$(FILE_TESTS)' ./sinks/hdfs -args -every-step -storm.rounds $(FILE_ROUNDS) -storm.seed $(SEED) -storm.on $(FILE_BROKERS)
 
 test-sink-chaos: ## SINK_ROUNDS (75) faults drawn by SEED between brokers (Kafka, and three of these) and a ClickHouse table (with a dedup window, and without), compared record by record
 	$(GO) test -count=1 -vet=off -timeout $(FAULTS_TIMEOUT) -run 'TestSinkChaos$$' -v ./sinks/clickhouse -args -storm.rounds $(SINK_ROUNDS) -storm.seed $(SEED) -storm.on $(SINK_BROKERS) -storm.tables $(SINK_TABLES)

@@ -52,6 +52,8 @@ type HDFSConfig struct {
 	Replication int // default of new files; 0: 1
 	// Pair has two NameNodes, one active and one standing by.
 	Pair bool
+	// Security has it demand Kerberos of all, without a Pair; WebHDFS is of no use then. nil: it believes who its clients say they are.
+	Security *Security
 }
 
 // HDFSServer is an HDFS: a NameNode and DataNodes, each a process. A DataNode that is silent for some 15 s counts as dead.
@@ -65,6 +67,7 @@ type HDFSServer struct {
 
 	dir    string
 	parts  string
+	krb5   string // configuration of Kerberos; empty: none
 	ha     [2]nameNodeAddrs
 	active int // of a pair; Addr and HTTPAddr are its
 }
@@ -126,6 +129,9 @@ func startHDFS(ctx context.Context, parts, dir, dirRemoved string, cfg HDFSConfi
 		return nil, err
 	}
 	s := &HDFSServer{dir: dir, parts: parts, User: me.Username}
+	if cfg.Security != nil {
+		s.User, s.krb5 = hdfsSuperuser, cfg.Security.KDC.Config()
+	}
 	if err := s.configure(cfg); err != nil {
 		return s, err
 	}
@@ -200,9 +206,12 @@ func (n *HDFSNode) Restart(t testing.TB) {
 }
 
 func (s *HDFSServer) javaArgs(class string, args ...string) []string {
-	return append([]string{"-Xmx" + hdfsHeap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true", "-Djava.awt.headless=true",
-		"-Dhadoop.log.dir=" + s.dir, "-Dhadoop.home.dir=" + s.dir,
-		"-cp", filepath.Join(s.dir, "conf") + ":" + filepath.Join(s.parts, "jars", "*"), class}, args...)
+	jvm := []string{"-Xmx" + hdfsHeap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true", "-Djava.awt.headless=true"}
+	if s.krb5 != "" {
+		jvm = append(jvm, "-Djava.security.krb5.conf="+s.krb5)
+	}
+	return append(append(jvm, "-Dhadoop.log.dir="+s.dir, "-Dhadoop.home.dir="+s.dir,
+		"-cp", filepath.Join(s.dir, "conf")+":"+filepath.Join(s.parts, "jars", "*"), class), args...)
 }
 
 // configure writes the configuration. The jars come without the pages of the web interface, which does not start without their directories.
@@ -262,6 +271,9 @@ func (s *HDFSServer) configure(cfg HDFSConfig) error {
 		if err := s.configurePair(core, site); err != nil {
 			return err
 		}
+	}
+	if cfg.Security != nil {
+		cfg.Security.configure(core, site)
 	}
 	if err := writeHadoopXML(filepath.Join(conf, "core-site.xml"), core); err != nil {
 		return err

@@ -24,15 +24,20 @@ type Part struct {
 	From    string   // the client that fetches it
 	toFetch []string // commands that fetching it takes
 	toRun   []string // commands that running it takes
-	fetch   func(ctx context.Context, dir, version string) error
-	check   func(ctx context.Context) error // whether it can run here; nil: toRun says all
+	// optional: tests go without it in CI too, since what fetches it is not on every machine.
+	optional bool
+	fetch    func(ctx context.Context, dir, version string) error
+	check    func(ctx context.Context) error // whether it can run here; nil: toRun says all
 }
 
 // Parts lists all that tests may ask for.
 func Parts() []Part {
-	return []Part{kafkaPart, zooKeeperPart, hdfsPart, clickHousePart, oldClickHousePart, kcatPart, prometheusPart,
+	return []Part{kafkaPart, zooKeeperPart, hdfsPart, clickHousePart, oldClickHousePart, kcatPart, prometheusPart, kerberosPart,
 		librdkafkaPart, kafkaPythonPart, aiokafkaPart, kafkajsPart, goClientsPart}
 }
+
+// Optional says that a machine without the part is in order.
+func (p Part) Optional() bool { return p.optional }
 
 // Ensure returns the part's directory in the cache, fetching the part first
 // when it is not there. A failed fetch is remembered for failureRemembered.

@@ -199,7 +199,7 @@ func TestFirstNameNodeIsGone(t *testing.T) {
 	w.wantStored(10)
 }
 
-// TestKerberosSettings are checked before anything is connected to; there is no KDC here.
+// TestKerberosSettings are checked before anything is connected to.
 func TestKerberosSettings(t *testing.T) {
 	dir := t.TempDir()
 	pipe, err := pipelines.Parse("k.yaml", fmt.Appendf(nil, `pipeline: p

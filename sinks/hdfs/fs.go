@@ -24,8 +24,8 @@ type FS struct {
 	root string
 	user string
 
-	mu     sync.Mutex // guards client; held while connecting
-	client *hdfs.Client
+	mu      sync.Mutex // guards session; held while connecting
+	session *session   // nil: not connected
 }
 
 var _ directory.FS = (*FS)(nil)
@@ -36,93 +36,59 @@ func NewFS(cfg *pipelines.HDFS) (*FS, error) {
 	return &FS{cfg: cfg, root: path.Clean(cfg.Path), user: name}, err
 }
 
-// connected returns the client, which connects again by itself and goes from one NameNode to the next.
-func (f *FS) connected() (*hdfs.Client, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.client != nil {
-		return f.client, nil
-	}
-	options := hdfs.ClientOptions{
-		Addresses:           f.cfg.NameNodes,
-		User:                f.user,
-		UseDatanodeHostname: f.cfg.UseHostnames,
-		NamenodeDialFunc:    f.dial,
-		DatanodeDialFunc:    f.dial,
-	}
-	if k := f.cfg.Kerberos; k != nil {
-		var err error
-		if options.KerberosClient, err = login(k); err != nil {
-			return nil, err
-		}
-		options.KerberosServicePrincipleName, options.DataTransferProtection = k.Service, k.Protection
-	}
-	client, err := hdfs.NewClient(options)
-	if err != nil {
-		return nil, explain(err)
-	}
-	f.client = client
-	return client, nil
-}
-
-// Close ends the connections.
-func (f *FS) Close() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.client == nil {
-		return nil
-	}
-	err := f.client.Close()
-	f.client = nil
-	return err
-}
-
 func (f *FS) path(name string) string { return path.Join(f.root, name) }
 
 // List returns what is in a directory.
-func (f *FS) List(dir string) ([]directory.Entry, error) {
-	client, err := f.connected()
-	if err != nil {
-		return nil, err
-	}
-	infos, err := client.ReadDir(f.path(dir))
-	if err != nil {
-		return nil, explain(err)
-	}
-	entries := make([]directory.Entry, len(infos))
-	for i, info := range infos {
-		entries[i] = directory.Entry{Name: info.Name(), Dir: info.IsDir()}
-	}
-	return entries, nil
+func (f *FS) List(dir string) (entries []directory.Entry, err error) {
+	err = f.use(func(client *hdfs.Client) error {
+		infos, err := client.ReadDir(f.path(dir))
+		entries = make([]directory.Entry, len(infos))
+		for i, info := range infos {
+			entries[i] = directory.Entry{Name: info.Name(), Dir: info.IsDir()}
+		}
+		return err
+	})
+	return entries, err
 }
 
 // Open opens a file for reading.
 func (f *FS) Open(name string) (io.ReadCloser, error) {
-	client, err := f.connected()
+	s, err := f.acquire()
 	if err != nil {
 		return nil, err
 	}
-	r, err := client.Open(f.path(name))
+	r, err := s.client.Open(f.path(name))
 	if err != nil {
+		f.release(s, err)
 		return nil, explain(err)
 	}
+	opened := &reader{FileReader: r, fs: f, session: s}
 	if r.Stat().IsDir() {
-		return nil, errors.Join(fmt.Errorf("open %s: it is a directory", name), r.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: it is a directory", name), opened.Close())
 	}
-	return r, nil
+	return opened, nil
 }
 
 // Create makes a new file, and the directories above it but the root.
 func (f *FS) Create(name string) (directory.File, error) {
-	client, err := f.connected()
+	s, err := f.acquire()
 	if err != nil {
 		return nil, err
 	}
+	w, err := f.create(s.client, name)
+	if err != nil {
+		f.release(s, err)
+		return nil, explain(err)
+	}
+	return &file{w: w, name: name, closeTimeout: f.cfg.Timeout, fs: f, session: s}, nil
+}
+
+func (f *FS) create(client *hdfs.Client, name string) (*hdfs.FileWriter, error) {
 	replication, blockSize := f.cfg.Replication, f.cfg.BlockSize
 	if replication == 0 || blockSize == 0 {
 		defaults, err := client.ServerDefaults()
 		if err != nil {
-			return nil, explain(err)
+			return nil, err
 		}
 		if replication == 0 {
 			replication = defaults.Replication
@@ -131,66 +97,53 @@ func (f *FS) Create(name string) (directory.File, error) {
 			blockSize = defaults.BlockSize
 		}
 	}
-	create := func() (w *hdfs.FileWriter, err error) {
-		w, err = client.CreateFile(f.path(name), replication, blockSize, f.cfg.FileMode)
+	w, err := client.CreateFile(f.path(name), replication, blockSize, f.cfg.FileMode)
+	if !errors.Is(err, fs.ErrNotExist) {
 		return w, err
 	}
-	w, err := create()
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := f.makeParents(client, name); err != nil {
-			return nil, err
-		}
-		w, err = create()
+	if err := f.makeParents(client, name); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, explain(err)
-	}
-	return &file{w: w, name: name, closeTimeout: f.cfg.Timeout}, nil
+	return client.CreateFile(f.path(name), replication, blockSize, f.cfg.FileMode)
 }
 
 // makeParents makes the directories above name, below the root.
 func (f *FS) makeParents(client *hdfs.Client, name string) error {
 	if _, err := client.Stat(f.root); err != nil {
-		return explain(err)
+		return err
 	}
-	if err := client.MkdirAll(path.Dir(f.path(name)), f.cfg.DirMode); err != nil {
-		return explain(err)
-	}
-	return nil
+	return client.MkdirAll(path.Dir(f.path(name)), f.cfg.DirMode)
 }
 
 // Rename gives a file or a directory another name.
 func (f *FS) Rename(from, to string) error {
-	client, err := f.connected()
-	if err != nil {
-		return err
-	}
-	err = client.Rename(f.path(from), f.path(to))
-	if errors.Is(err, fs.ErrNotExist) { // from, or the directory of to
-		if _, statErr := client.Stat(f.path(from)); statErr != nil {
-			return explain(statErr)
+	err := f.use(func(client *hdfs.Client) error {
+		err := client.Rename(f.path(from), f.path(to))
+		if !errors.Is(err, fs.ErrNotExist) { // from, or the directory of to
+			return err
+		}
+		if _, err := client.Stat(f.path(from)); err != nil {
+			return err
 		}
 		if err := f.makeParents(client, to); err != nil {
 			return err
 		}
-		err = client.Rename(f.path(from), f.path(to))
-	}
+		return client.Rename(f.path(from), f.path(to))
+	})
 	if err != nil && strings.Contains(message(err), "not empty") {
 		return fmt.Errorf("%s: %w", to, fs.ErrExist)
 	}
-	return explain(err)
+	return err
 }
 
 // Remove removes a file, or a directory with all that it holds.
 func (f *FS) Remove(name string) error {
-	client, err := f.connected()
-	if err != nil {
-		return err
-	}
-	if _, err := client.Stat(f.path(name)); err != nil {
-		return explain(err)
-	}
-	return explain(client.RemoveAll(f.path(name)))
+	return f.use(func(client *hdfs.Client) error {
+		if _, err := client.Stat(f.path(name)); err != nil {
+			return err
+		}
+		return client.RemoveAll(f.path(name))
+	})
 }
 
 // file is a file being written. Not safe for concurrent use.
@@ -198,7 +151,9 @@ type file struct {
 	w            *hdfs.FileWriter
 	name         string
 	closeTimeout time.Duration
-	failed       bool
+	fs           *FS
+	session      *session // nil: released
+	failed       error    // of a write; nil: none
 }
 
 func (f *file) Write(b []byte) (int, error) {
@@ -207,7 +162,7 @@ func (f *file) Write(b []byte) (int, error) {
 	}
 	n, err := f.w.Write(b)
 	if err != nil {
-		f.failed = true
+		f.failed = err
 		// Not wrapped: that the file is not there any more says nothing about its directory.
 		return n, fmt.Errorf("write %s: %v", f.name, explain(err))
 	}
@@ -222,22 +177,34 @@ const (
 
 // Close waits until the NameNode has the file complete, which takes a copy of each block on one DataNode at least. After a failed write it only lets go.
 func (f *file) Close() error {
-	if f.failed {
+	if f.session == nil {
+		return fs.ErrClosed
+	}
+	defer func() { f.session = nil }()
+	if f.failed != nil {
 		_ = f.w.SetDeadline(time.Now())
 		_ = f.w.Close() // the connection alone: the file is lost
+		f.fs.release(f.session, f.failed)
 		return nil
 	}
+	err := f.complete()
+	f.fs.release(f.session, err)
+	if hdfs.IsErrReplicating(err) {
+		return fmt.Errorf("close %s: it is not complete after %s: the NameNode knows of no DataNode that has its last block", f.name, f.closeTimeout)
+	}
+	if err != nil {
+		return fmt.Errorf("close %s: %v", f.name, explain(err))
+	}
+	return nil
+}
+
+// complete closes the file again and again, until it is complete or the timeout has passed.
+func (f *file) complete() error {
 	deadline := time.Now().Add(f.closeTimeout)
 	for pause := closePollMin; ; pause = min(2*pause, closePollMax) {
 		err := f.w.Close()
-		if err == nil {
-			return nil
-		}
-		if !hdfs.IsErrReplicating(err) {
-			return fmt.Errorf("close %s: %v", f.name, explain(err))
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("close %s: it is not complete after %s: the NameNode knows of no DataNode that has its last block", f.name, f.closeTimeout)
+		if !hdfs.IsErrReplicating(err) || time.Now().After(deadline) {
+			return err
 		}
 		time.Sleep(pause)
 	}

@@ -35,9 +35,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// pipeline is one whose sink is on an HDFS; more are lines of its settings.
+// pipeline is one whose sink is on an HDFS; user may be empty, and more are lines of its settings.
 func pipeline(addr, user, path, more string) (*pipelines.Pipeline, error) {
-	text := fmt.Sprintf("pipeline: p\ncollect: {file: {include: [/x]}}\nprocess: [{parse: json}]\nsink:\n  hdfs:\n    namenodes: [%s]\n    path: %s\n    user: %s\n%s", addr, path, user, more)
+	if user != "" {
+		more = "    user: " + user + "\n" + more
+	}
+	text := fmt.Sprintf("pipeline: p\ncollect: {file: {include: [/x]}}\nprocess: [{parse: json}]\nsink:\n  hdfs:\n    namenodes: [%s]\n    path: %s\n%s", addr, path, more)
 	pipes, err := pipelines.Parse("test.yaml", []byte(text))
 	if err != nil {
 		return nil, err

@@ -6,6 +6,8 @@ import (
 	"os/user"
 	"strings"
 
+	"github.com/colinmarc/hdfs/v2"
+
 	"github.com/sluice-io/sluice/pipelines"
 	"github.com/sluice-io/sluice/sinks/directory"
 )
@@ -21,16 +23,13 @@ func New(log *slog.Logger, spec *pipelines.SinkSpec) (*directory.Sink, error) {
 	return directory.NewOn(log, spec, server, f.open)
 }
 
-// open makes the root if need be.
+// open makes the root if need be, and with Kerberos tries whether blocks can be read.
 func (f *FS) open() (directory.FS, error) {
-	client, err := f.connected()
-	if err != nil {
-		return nil, err
+	err := f.use(func(client *hdfs.Client) error { return client.MkdirAll(f.root, f.cfg.DirMode) })
+	if err == nil && f.cfg.Kerberos != nil {
+		err = f.probe()
 	}
-	if err := client.MkdirAll(f.root, f.cfg.DirMode); err != nil {
-		return nil, explain(err)
-	}
-	return f, nil
+	return f, err
 }
 
 // userOf is the user that acts in the HDFS.

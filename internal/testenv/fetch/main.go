@@ -61,7 +61,9 @@ func fetch(only string) error {
 	for _, p := range parts {
 		start := time.Now()
 		if _, err := p.Fetch(ctx); err != nil {
-			missing++
+			if !p.Optional() {
+				missing++
+			}
 			fmt.Printf("  %-16s %-16s cannot be had: %v\n", p.Name, p.Version, err)
 			continue
 		}
