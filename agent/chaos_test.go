@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,7 +24,8 @@ var chaosRuns = flag.Int("chaos", 0, "chaotic schedules to run; 0 means 150, and
 
 // TestChaos runs the schedules of TestRandomSchedules on the whole way of a line: files, a journal on a file system that loses what was not
 // synced, the sender, and brokers that are down, slow, cut off, refuse, forget, and change leaders. The agent is killed at random and at
-// every step of the journal, of the network and of a checkpoint. Every line must be in the log, from each place in a file once, those of a
+// every step of the journal, of the network and of a checkpoint. In half of the schedules it runs several pipelines, which share the files,
+// the process and the topic. Of each, every line must be in the log, from each place in a file once, those of a
 // file in order; lines may come twice only after a power cut that took what the journal had not synced.
 //
 // All of it is one thread with a clock of its own. The brokers are brokermodel's, which is checked against real ones.
@@ -49,11 +51,15 @@ func TestChaos(t *testing.T) {
 }
 
 const chaosPipeline = `
-pipeline: test
+pipeline: NAME
 collect:
-  file: {include: ["DIR/cur/app.log*", "DIR/v*/app.log*"], identity: true FORM}
+  file: {include: [INCLUDE], identity: true FORM}
+  labels: {of: NAME}
 topic: {name: lines, partitions: 3, compression: none, batch: {bytes: BATCH}, max_in_flight: FLIGHT}
 `
+
+// chaosIncludes are what pipelines collect: all of them find all files, by one name or several.
+var chaosIncludes = []string{`"DIR/cur/app.log*", "DIR/v*/app.log*"`, `"DIR/v*/app.log*"`}
 
 const (
 	chaosBrokers    = 3
@@ -66,19 +72,15 @@ const (
 
 func runChaos(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	s := &schedule{
-		t: t, rnd: rnd, dir: scheduleDir(t, 'c', seed), now: time.Date(2096, 11, 30, 10, 0, 0, 0, time.UTC), intrusions: intrusionsMax,
-		dialect:  dialects[seed%2], // what is held back of a record of several lines is for TestRandomSchedules
-		pipeline: strings.NewReplacer("BATCH", []string{"1KiB", "4KiB", "1MiB"}[rnd.IntN(3)], "FLIGHT", fmt.Sprint(1+rnd.IntN(5))).Replace(chaosPipeline),
+	g := newStage(t, rnd, scheduleDir(t, 'c', seed))
+	g.dialect = dialects[seed%2] // what is held back of a record of several lines is for TestRandomSchedules
+	m := newMachine(g)
+	for i := range 1 + rnd.IntN(2)*(1+rnd.IntN(2)) {
+		m.join(fmt.Sprint("p", i), chaosIncludes[min(i, 1)*rnd.IntN(2)])
 	}
-	w := &chaosWorld{schedule: s, cluster: brokermodel.New("cluster"), fs: newCrashFS(), sync: rnd.IntN(2) == 0}
-	w.topic = w.cluster.Make("lines", chaosPartitions)
-	w.wire = &chaosWire{world: w}
-	w.fs.fuse = &w.fuse
-	s.world = w
-	s.run("TestChaos", seed)
-	if w.unknown > 0 {
-		t.Errorf("%d batches are unknown, and nothing happened that would make them so", w.unknown)
+	g.crew[0].run("TestChaos", seed)
+	if m.unknown > 0 {
+		t.Errorf("%d batches are unknown, and nothing happened that would make them so", m.unknown)
 	}
 }
 
@@ -110,24 +112,40 @@ func (f *fuse) step(part func() int) (percent int) {
 	return part()
 }
 
-// chaosWorld is a journal on a crashable file system, a sender, and modelled brokers.
-type chaosWorld struct {
-	schedule *schedule
-	cluster  *brokermodel.Cluster
-	topic    *brokermodel.Topic
-	wire     *chaosWire
-	fs       *crashFS
-	fuse     fuse
-	sync     bool // the journal is synced before batches are sent
-
-	runner  *files
-	log     *spool
-	sender  *producer.Sender
-	woken   bool
+// machine is a process with its disk, and the brokers.
+type machine struct {
+	stage   *stage
+	cluster *brokermodel.Cluster
+	topic   *brokermodel.Topic
+	worlds  []*chaosWorld
+	fs      *crashFS
+	fuse    fuse
+	sync    bool // journals are synced before batches are sent
+	down    [chaosBrokers]bool
 	unknown int
-
-	read [chaosPartitions]decoded
+	read    [chaosPartitions]decoded
 }
+
+func newMachine(g *stage) *machine {
+	m := &machine{stage: g, cluster: brokermodel.New("cluster"), fs: newCrashFS(), sync: g.chance(2)}
+	m.topic = m.cluster.Make("lines", chaosPartitions)
+	m.fs.fuse = &m.fuse
+	return m
+}
+
+// join adds a pipeline.
+func (m *machine) join(name, include string) {
+	text := strings.NewReplacer("NAME", name, "INCLUDE", include, "BATCH", []string{"1KiB", "4KiB", "1MiB"}[m.rnd().IntN(3)], "FLIGHT", fmt.Sprint(1+m.rnd().IntN(5))).Replace(chaosPipeline)
+	w := &chaosWorld{machine: m, schedule: m.stage.join(name, text)}
+	w.wire = &chaosWire{world: w}
+	w.schedule.world = w
+	m.worlds = append(m.worlds, w)
+}
+
+func (m *machine) rnd() *rand.Rand { return m.stage.rnd }
+
+// note is the trace's.
+func (m *machine) note(what string) { m.stage.crew[0].note(what) }
 
 // decoded is what was decoded of a partition's log.
 type decoded struct {
@@ -135,16 +153,29 @@ type decoded struct {
 	records []stored
 }
 
-func (w *chaosWorld) rnd() *rand.Rand { return w.schedule.rnd }
+// chaosWorld is what a pipeline has of its own: a journal, a sender, and its connections.
+type chaosWorld struct {
+	*machine
+	schedule *schedule
+	wire     *chaosWire
+
+	runner *files
+	log    *spool
+	sender *producer.Sender
+	woken  bool
+}
 
 func (w *chaosWorld) start(r *files, from uint64) {
-	w.fuse.left, w.fuse.blown = 0, false
+	w.fuse.left = 0
+	if !w.stage.up() {
+		w.fuse.blown = false
+	}
 	var bundles []*producer.Bundle
 	var floors []producer.Floor
 	var err error
-	w.log, bundles, floors, err = r.openJournal("journal", journal.Config{FS: w.fs, BytesMax: chaosJournalBytes, SegmentBytes: 4 << 10, Sync: w.sync, From: from})
+	w.log, bundles, floors, err = r.openJournal("journal-"+w.schedule.name, journal.Config{FS: w.fs, BytesMax: chaosJournalBytes, SegmentBytes: 4 << 10, Sync: w.sync, From: from})
 	if err != nil {
-		w.schedule.t.Fatal(err)
+		w.stage.t.Fatal(err)
 	}
 	cfg := r.senderConfig()
 	cfg.Memory = nil // what a request holds is compared when it arrives
@@ -154,7 +185,7 @@ func (w *chaosWorld) start(r *files, from uint64) {
 	}
 	w.sender = producer.NewSender(r.log, w.log, w.wire, bundles, floors, cfg, func() { w.woken = true })
 	r.dest, w.runner, w.woken = chaosDestination{w.sender}, r, true
-	if w.schedule.chance(2) {
+	if w.stage.chance(2) {
 		w.fuse.left = 1 + w.rnd().IntN(fuseMax)
 	}
 }
@@ -167,34 +198,38 @@ func (chaosDestination) Prepare(context.Context, producer.TopicSpec) (producer.T
 }
 func (chaosDestination) Close() {}
 
-// handOver ends a sender whose successor is in the same process.
+// handOver ends a sender.
 func (w *chaosWorld) handOver() {
 	w.wire.leaveAll()
 	_ = w.log.journal.Close()
 	w.sender, w.runner = nil, nil
-	w.fuse.left, w.fuse.blown = 0, false
+	w.fuse.left = 0
 }
 
 func (w *chaosWorld) stop() {
-	w.handOver()
-	if w.schedule.chance(6) {
+	w.fuse.blown = false
+	if w.stage.chance(6) {
 		w.powerCut()
 	}
 }
 
 // powerCut takes what was not synced, or some of it.
-func (w *chaosWorld) powerCut() {
-	w.schedule.note("  power cut")
-	w.fs = w.fs.powerCut(w.rnd())
-	w.fs.fuse = &w.fuse
-	if !w.sync {
-		w.schedule.doubles = true
+func (m *machine) powerCut() {
+	m.note("  power cut")
+	m.fs = m.fs.powerCut(m.rnd())
+	m.fs.fuse = &m.fuse
+	g := m.stage
+	if !m.sync {
+		g.doubles = true
 	}
-	if s := w.schedule; s.previous != nil && s.chance(4) { // the newest checkpoint is damaged
-		s.note("  the previous checkpoint")
+	if !slices.ContainsFunc(g.crew, func(s *schedule) bool { return s.previous != nil }) || !g.chance(4) {
+		return
+	}
+	m.note("  the previous checkpoint") // the newest is damaged
+	for _, s := range g.crew {
 		s.checkpoint = s.previous
-		s.doubles = s.doubles || s.grew > 0
 	}
+	g.doubles = g.doubles || g.grew > 0
 }
 
 func (w *chaosWorld) killed() bool { return w.fuse.blown }
@@ -204,7 +239,7 @@ func (w *chaosWorld) checkpointed(names uint64) {
 		return // killed between the checkpoint and what it lets go of
 	}
 	if err := w.runner.kept.checkpointed(names); err != nil && !w.fuse.blown {
-		w.schedule.t.Error(err)
+		w.stage.t.Error(err)
 	}
 }
 
@@ -213,7 +248,7 @@ func (w *chaosWorld) hold() { w.wire.held = true }
 func (w *chaosWorld) letGo() {
 	w.fuse.left = 0
 	w.wire.held = false
-	w.wire.down = [chaosBrokers]bool{}
+	w.down = [chaosBrokers]bool{}
 	for _, p := range w.topic.Partitions {
 		p.Unavailable, p.Full = false, false
 		p.Commit() // followers catch up, also with what no answer came back for
@@ -234,7 +269,7 @@ func (w *chaosWorld) turn(all bool) (did bool) {
 		}
 		did = true
 	}
-	w.schedule.t.Fatal("sending does not come to rest")
+	w.stage.t.Fatal("sending does not come to rest")
 	return did
 }
 
@@ -245,7 +280,7 @@ func (w *chaosWorld) act(kind int) bool {
 	}
 	switch kind {
 	case 0:
-		now := w.schedule.now
+		now := w.stage.now
 		if due := w.sender.Due(); !w.woken && (due.IsZero() || now.Before(due)) {
 			return false
 		}
@@ -262,53 +297,69 @@ func (w *chaosWorld) act(kind int) bool {
 func (w *chaosWorld) ops() []scheduleOp {
 	op := func(name string, do func()) scheduleOp { return scheduleOp{name, func(*schedule) { do() }} }
 	return []scheduleOp{
-		op("cut", w.cut), op("cut", w.cut), op("broker down", w.brokerDown), op("broker up", w.brokersUp), op("late", w.wire.late), op("late", w.wire.late),
-		op("leader", w.moveLeader), op("too few in sync", w.refuse), op("disk full", w.fill), op("takes again", w.brokersUp), op("forget", w.forget), op("replicate", w.replicate), op("broker restart", w.restartBroker),
+		op("cut", w.cutAny), op("cut", w.cutAny), op("broker down", w.brokerDown), op("broker up", w.brokersUp), op("late", w.late), op("late", w.late),
+		op("leader", w.moveLeader), op("too few in sync", w.refuse), op("disk full", w.fill), op("takes again", w.brokersUp), op("forget", w.forget),
+		op("replicate", w.replicate), op("broker restart", w.restartBroker),
 		op("fuse", w.light), op("fuse", w.light), op("fuse", w.light), {"start", (*schedule).start}, {"start", (*schedule).start}, {"start", (*schedule).start},
 	}
 }
 
-func (w *chaosWorld) light() {
-	if w.runner != nil && w.fuse.left == 0 {
-		w.fuse.left = 1 + w.rnd().IntN(fuseMax)
+func (m *machine) light() {
+	if m.stage.up() && m.fuse.left == 0 {
+		m.fuse.left = 1 + m.rnd().IntN(fuseMax)
 	}
 }
 
-func (w *chaosWorld) cut() { w.wire.cut(w.rnd().Int32N(chaosBrokers)) }
+// anyone is one of the pipelines.
+func (m *machine) anyone() *chaosWorld { return m.worlds[m.rnd().IntN(len(m.worlds))] }
 
-func (w *chaosWorld) brokerDown() {
-	b := w.rnd().Int32N(chaosBrokers)
-	w.wire.cut(b)
-	w.wire.down[b] = true
+func (m *machine) cutAny() { m.anyone().wire.cut(m.rnd().Int32N(chaosBrokers)) }
+func (m *machine) late()   { m.anyone().wire.late() }
+
+// cut cuts all connections of a broker.
+func (m *machine) cut(broker int32) {
+	for _, w := range m.worlds {
+		w.wire.cut(broker)
+	}
 }
 
-func (w *chaosWorld) brokersUp() {
-	left := w.fuse.left
-	w.letGo()
-	w.fuse.left = left
+func (m *machine) brokerDown() {
+	b := m.rnd().Int32N(chaosBrokers)
+	m.cut(b)
+	m.down[b] = true
 }
 
-func (w *chaosWorld) refuse() {
-	w.topic.Partitions[w.rnd().IntN(chaosPartitions)].Unavailable = true
+func (m *machine) brokersUp() {
+	left := m.fuse.left
+	for _, w := range m.worlds {
+		w.letGo()
+	}
+	m.fuse.left = left
 }
 
-func (w *chaosWorld) fill() { w.topic.Partitions[w.rnd().IntN(chaosPartitions)].Full = true }
+func (m *machine) refuse() {
+	m.topic.Partitions[m.rnd().IntN(chaosPartitions)].Unavailable = true
+}
+
+func (m *machine) fill() { m.topic.Partitions[m.rnd().IntN(chaosPartitions)].Full = true }
 
 // replicate has all replicas of a partition catch up with its leader, which has not answered yet or whose answer is lost.
-func (w *chaosWorld) replicate() { w.topic.Partitions[w.rnd().IntN(chaosPartitions)].Commit() }
+func (m *machine) replicate() { m.topic.Partitions[m.rnd().IntN(chaosPartitions)].Commit() }
 
 // moveLeader gives a partition another leader, which may lack what no replica but the old one had.
-func (w *chaosWorld) moveLeader() {
-	p := w.topic.Partitions[w.rnd().IntN(chaosPartitions)]
+func (m *machine) moveLeader() {
+	p := m.topic.Partitions[m.rnd().IntN(chaosPartitions)]
 	old := p.Leader
-	p.Leader = (old + 1 + w.rnd().Int32N(chaosBrokers-1)) % chaosBrokers
-	if w.schedule.chance(2) {
-		w.wire.cut(old)
-		w.wire.dropOf(old) // of a broker that is gone nothing arrives
-		if w.schedule.chance(2) {
-			w.schedule.note("  truncated")
+	p.Leader = (old + 1 + m.rnd().Int32N(chaosBrokers-1)) % chaosBrokers
+	if m.stage.chance(2) {
+		m.cut(old)
+		for _, w := range m.worlds {
+			w.wire.dropOf(old) // of a broker that is gone nothing arrives
+		}
+		if m.stage.chance(2) {
+			m.note("  truncated")
 			p.Truncate()
-			w.read = [chaosPartitions]decoded{}
+			m.read = [chaosPartitions]decoded{}
 		}
 	}
 	p.Commit()
@@ -316,35 +367,35 @@ func (w *chaosWorld) moveLeader() {
 
 // forget has brokers forget producers: so long after they were last heard of that no old connection is left. A running agent has then sent
 // nothing for that long either, and needs the time to have told copies from files, whose originals it remembers no longer.
-func (w *chaosWorld) forget() {
-	s := w.schedule
-	if s.runner != nil {
-		if s.nested {
+func (m *machine) forget() {
+	g := m.stage
+	if g.up() {
+		if g.nested {
 			return
 		}
-		s.sync()
-		s.settle()
-		s.now = s.now.Add(11 * time.Minute)
+		g.crew[0].sync()
+		g.crew[0].settle()
+		g.now = g.now.Add(11 * time.Minute)
 	}
-	if len(w.wire.net) > 0 || len(w.wire.old) > 0 {
+	if slices.ContainsFunc(m.worlds, func(w *chaosWorld) bool { return len(w.wire.net) > 0 || len(w.wire.old) > 0 }) {
 		return
 	}
-	p := w.topic.Partitions[w.rnd().IntN(chaosPartitions)]
+	p := m.topic.Partitions[m.rnd().IntN(chaosPartitions)]
 	p.Commit() // by then
 	p.Forget()
 }
 
-func (w *chaosWorld) restartBroker() {
-	b := w.rnd().Int32N(chaosBrokers)
-	w.wire.cut(b)
-	for _, p := range w.topic.Partitions {
+func (m *machine) restartBroker() {
+	b := m.rnd().Int32N(chaosBrokers)
+	m.cut(b)
+	for _, p := range m.topic.Partitions {
 		if p.Leader == b {
 			p.Restart()
 		}
 	}
 }
 
-// stored are the records that consumers can read, of all partitions.
+// stored are the pipeline's records that consumers can read, of all partitions.
 func (w *chaosWorld) stored() (out []stored) {
 	for i, p := range w.topic.Partitions {
 		d := &w.read[i]
@@ -354,7 +405,11 @@ func (w *chaosWorld) stored() (out []stored) {
 			}
 			d.take(b)
 		}
-		out = append(out, d.records...)
+		for _, x := range d.records {
+			if x.headers["of"] == w.schedule.name {
+				out = append(out, x)
+			}
+		}
 	}
 	return out
 }
@@ -378,7 +433,6 @@ type chaosWire struct {
 	net   []*flight // in order
 	old   []*flight // of connections that were cut; they may still arrive
 	held  bool
-	down  [chaosBrokers]bool
 }
 
 // flight is a produce on its way, or its answer on the way back.
@@ -404,7 +458,7 @@ func (n *chaosWire) Ask(broker int32, req kmsg.Request) (kmsg.Response, error) {
 	if broker == producer.AnyBroker {
 		broker = n.world.rnd().Int32N(chaosBrokers)
 	}
-	if !n.live() || n.down[broker] || !n.world.schedule.nested && n.world.schedule.chance(15) {
+	if !n.live() || n.world.down[broker] || !n.world.stage.nested && n.world.stage.chance(15) {
 		return nil, errUnreachable
 	}
 	resp := n.world.cluster.Handle(broker, req)
@@ -430,7 +484,7 @@ func (n *chaosWire) handle(x *flight, how string) kmsg.Response {
 }
 
 func (n *chaosWire) say(format string, args ...any) {
-	n.world.schedule.trace = append(n.world.schedule.trace, "                    "+fmt.Sprintf(format, args...))
+	n.world.stage.trace = append(n.world.stage.trace, "                    "+fmt.Sprintf(format, args...))
 }
 
 // Produce implements producer.Transport.
@@ -459,7 +513,7 @@ func (n *chaosWire) move() bool {
 	arriving := map[int32]bool{}
 	for _, x := range n.net {
 		switch {
-		case n.down[x.broker]:
+		case n.world.down[x.broker]:
 			n.cut(x.broker)
 			return true
 		case x.resp != nil && !seen[x.broker] && !n.held:
@@ -523,12 +577,12 @@ func (n *chaosWire) cut(broker int32) {
 
 // leave leaves a request in a connection that is cut: as the bytes it was, whatever becomes of their memory.
 func (n *chaosWire) leave(x *flight) {
-	if x.resp != nil || n.world.schedule.chance(2) {
+	if x.resp != nil || n.world.stage.chance(2) {
 		return
 	}
 	req := kmsg.NewPtrProduceRequest()
 	if err := req.ReadFrom(x.req.AppendTo(nil)); err != nil {
-		n.world.schedule.t.Fatal(err)
+		n.world.stage.t.Fatal(err)
 	}
 	n.old = append(n.old, &flight{broker: x.broker, req: req})
 }
@@ -558,7 +612,7 @@ func (n *chaosWire) late() {
 	}
 	x := n.old[0]
 	n.old = n.old[1:]
-	if n.world.schedule.chance(2) {
+	if n.world.stage.chance(2) {
 		n.handle(x, "late")
 	}
 }

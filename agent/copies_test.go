@@ -22,15 +22,14 @@ func (never) Uint64() uint64 { return math.MaxUint64 }
 
 // scripted is a schedule whose steps a test takes itself.
 func scripted(t *testing.T) *schedule {
-	s := &schedule{
-		t: t, rnd: rand.New(never{}), dir: t.TempDir(), now: time.Date(2096, 11, 30, 10, 0, 0, 0, time.UTC), nested: true,
-		pipeline: schedulePipeline, dialect: dialects[0], openFiles: 100, memory: 16 << 20,
-	}
+	g := newStage(t, rand.New(never{}), t.TempDir())
+	g.nested, g.openFiles, g.memory = true, 100, 16<<20
+	s := g.join("test", schedulePipeline)
 	s.world = newStoreWorld(s)
 	s.inodes = newInodes(s)
 	s.makeDirs()
 	t.Cleanup(func() {
-		if s.runner != nil {
+		if s.up() {
 			s.down()
 		}
 		if t.Failed() {
@@ -40,8 +39,8 @@ func scripted(t *testing.T) *schedule {
 	return s
 }
 
-// up starts the agent, with the topic known.
-func (s *schedule) up() {
+// begun starts the agent, with the topic known.
+func (s *schedule) begun() {
 	s.launch()
 	s.prepare()
 }
@@ -90,7 +89,7 @@ var zeroes = strings.Repeat("\x00", 200)
 // goneZeroes has the agent read NULs from a file that is removed while it is down, when the next one begins with as many.
 func goneZeroes(t *testing.T) *schedule {
 	s := scripted(t)
-	s.up()
+	s.begun()
 	s.write("app.log", zeroes)
 	s.pass(2 * time.Second)
 	s.save()
@@ -104,7 +103,7 @@ func goneZeroes(t *testing.T) *schedule {
 // begunWithZeroes has it read the next one, too.
 func begunWithZeroes(t *testing.T) *schedule {
 	s := goneZeroes(t)
-	s.up()
+	s.begun()
 	s.pass(2 * time.Second)
 	s.expect("line 1")
 	return s
@@ -151,7 +150,7 @@ func TestCompressedCopyOfAFileThatGrew(t *testing.T) {
 // A copy ends within a line that its original has all of before it is emptied, while the agent is down after a crash.
 func TestWhereACopyEndsIsKnownAfterACrash(t *testing.T) {
 	s := scripted(t)
-	s.up()
+	s.begun()
 	s.write("app.log", "line 1\nline 2\n")
 	s.pass(2 * time.Second)
 	s.write("app.log", "lin")
@@ -163,7 +162,7 @@ func TestWhereACopyEndsIsKnownAfterACrash(t *testing.T) {
 	s.down()
 	s.truncate("app.log")
 	s.now = s.now.Add(time.Second)
-	s.up()
+	s.begun()
 	s.pass(2 * scheduleGrace)
 	s.expect("line 1", "line 2", "line 3")
 }
@@ -188,7 +187,7 @@ func TestCopyOfAFileNotBegun(t *testing.T) {
 // Of a compressed copy there were two bytes when it was found, too few to tell what it is, and all of it at a reload.
 func TestReloadWhileACompressedCopyIsWritten(t *testing.T) {
 	s := scripted(t)
-	s.up()
+	s.begun()
 	s.write("app.log.1", "line 1\n")
 	s.pass(2 * time.Second)
 	packed := string(zstdPacked(t, "line 1\n"))
@@ -208,7 +207,7 @@ func TestReloadWhileACompressedCopyIsWritten(t *testing.T) {
 func TestCompressedCopyOfAParkedFileThatIsGone(t *testing.T) {
 	s := scripted(t)
 	s.openFiles = 2
-	s.up()
+	s.begun()
 	s.write("app.log.1", "line 1\n")
 	s.pass(2 * time.Second)
 	s.write("app.log", "line 2\n")

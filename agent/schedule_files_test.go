@@ -27,15 +27,19 @@ func (s *schedule) touched(name string) {
 	if *traceFlag {
 		s.note("    touched " + name)
 	}
-	if s.runner != nil && !s.chance(5) {
-		s.runner.hints.Changed(s.path(name))
-	}
+	s.each(func(m *schedule) {
+		if !s.chance(5) {
+			m.runner.hints.Changed(s.path(name))
+		}
+	})
 }
 
 func (s *schedule) renamed() {
-	if s.runner != nil && !s.chance(5) {
-		s.runner.hints.Renamed()
-	}
+	s.each(func(m *schedule) {
+		if !s.chance(5) {
+			m.runner.hints.Renamed()
+		}
+	})
 }
 
 func (s *schedule) write(name, text string) { s.writeRaw(name, s.encode(text)) }
@@ -64,9 +68,11 @@ func (s *schedule) create(name string) {
 func (s *schedule) rename(from, to string) {
 	s.must(os.Rename(s.path(from), s.path(to)))
 	s.renamed()
-	if s.runner != nil && s.chance(2) {
-		s.runner.hints.Changed(s.path(to))
-	}
+	s.each(func(m *schedule) {
+		if s.chance(2) {
+			m.runner.hints.Changed(s.path(to))
+		}
+	})
 }
 
 func (s *schedule) remove(name string) {
@@ -121,7 +127,7 @@ func (s *schedule) shift() {
 
 // between lets the agent take a step in the middle of a rotation.
 func (s *schedule) between() {
-	if s.nested || s.runner == nil || !s.chance(8) {
+	if s.nested || !s.up() || !s.chance(8) {
 		return
 	}
 	s.nested = true
@@ -131,7 +137,7 @@ func (s *schedule) between() {
 
 // prune removes the oldest rotated files when all is read.
 func (s *schedule) prune() {
-	if s.kept <= 4 || s.runner == nil || s.nested {
+	if s.kept <= 4 || !s.up() || s.nested {
 		return
 	}
 	s.sync()
@@ -171,7 +177,7 @@ func (s *schedule) copyTruncate() {
 	s.writeRaw("app.log.1", string(data[:half]))
 	s.between()
 	s.writeRaw("app.log.1", string(data[half:]))
-	if !s.nested && s.runner != nil && s.chance(2) { // the copy waits
+	if !s.nested && s.up() && s.chance(2) { // the copy waits
 		s.nested = true
 		s.turn()
 		s.nested = false
@@ -183,7 +189,7 @@ func (s *schedule) copyTruncate() {
 // deleteAndMakeAgain needs all of the old content read, or it would be lost, and
 // a copy of it seen: after a crash nothing would tell that it is one.
 func (s *schedule) deleteAndMakeAgain() {
-	if !s.exists() || s.runner == nil {
+	if !s.exists() || !s.up() {
 		return
 	}
 	s.sync()
@@ -195,7 +201,7 @@ func (s *schedule) deleteAndMakeAgain() {
 
 // rewriteSameSize needs all of the old content read, too.
 func (s *schedule) rewriteSameSize() {
-	if !s.exists() || s.runner == nil {
+	if !s.exists() || !s.up() {
 		return
 	}
 	s.sync()

@@ -59,13 +59,13 @@ func (n *inodes) pick() uint64 {
 }
 
 // open says that the agent holds a file open.
-func (n *inodes) open(ino uint64) bool {
-	r, id := n.schedule.runner, tail.ID{Dev: inodeDev, Ino: ino}
-	if r == nil {
-		return false
-	}
-	s := r.sources[id]
-	return s != nil && s.file.Handle() != nil || r.surveys[id] != nil
+func (n *inodes) open(ino uint64) (open bool) {
+	id := tail.ID{Dev: inodeDev, Ino: ino}
+	n.schedule.each(func(m *schedule) {
+		s := m.runner.sources[id]
+		open = open || s != nil && s.file.Handle() != nil || m.runner.surveys[id] != nil
+	})
+	return open
 }
 
 // remove removes a name, and frees the number with the last one.

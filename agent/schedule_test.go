@@ -61,24 +61,35 @@ func seedsFrom(asked int) uint64 {
 	return uint64(time.Now().UnixNano())
 }
 
-// schedule is one random run. The model is simple: every line has a number,
+// schedule is one random run, as one pipeline of the agent takes part in it. The model is simple: every line has a number,
 // and every number written must be stored.
 type schedule struct {
+	*stage
+	name       string // of the pipeline
+	pipeline   string // DIR in it is dir
+	world      world
+	runner     *files         // nil while the pipeline does not run
+	checkpoint []byte         // what a crash leaves
+	previous   []byte         // the one before
+	removed    *savedPipeline // what the process knows of a pipeline that was taken away
+	saveDue    bool           // the agent asks for a checkpoint
+	prepared   bool           // the topic is known to the running agent
+}
+
+// stage is what all pipelines of a schedule share: the files, the clock, and the process.
+type stage struct {
 	t   *testing.T
 	rnd *rand.Rand
 	dir string
 	now time.Time
 	dialect
 
-	world      world
-	inodes     *inodes
-	pipeline   string // DIR in it is dir
-	runner     *files // nil while the agent is down
-	checkpoint []byte // what a crash leaves
-	previous   []byte // the one before
-	saveDue    bool   // the agent asks for a checkpoint
-	prepared   bool   // the topic is known to the running agent
-	doubles    bool   // lines may be stored twice: a power cut took what was not synced
+	crew    []*schedule  // the pipelines
+	writer  []scheduleOp // what may happen at any moment
+	inodes  *inodes
+	budget  *budget // of the process
+	blocks  *tail.Blocks
+	doubles bool // lines may be stored twice: a power cut took what was not synced
 
 	openFiles  int // limits of the agent
 	memory     int64
@@ -99,9 +110,10 @@ type schedule struct {
 type world interface {
 	// start gives the agent its destination and what the journal holds beyond a checkpoint, which names the entry after it.
 	start(r *files, from uint64)
-	// stop says that the agent is gone, killed or not, and handOver that another of the same process follows it.
-	stop()
+	// handOver says that the pipeline has ended, killed or not. Another of the same process may follow it, unless stop says after that the
+	// process is gone, and all its pipelines.
 	handOver()
+	stop()
 	// turn lets some of what is under way happen, with all everything that can happen now. It says whether anything did.
 	turn(all bool) bool
 	// killed says that the agent was killed within what it was doing.
@@ -171,19 +183,49 @@ const (
 	intrusionsMax = 15
 	// scheduleGrace is the grace of rotated files.
 	scheduleGrace = 5 * time.Second
+	// scheduleScan is the time between two scans.
+	scheduleScan = time.Second
 	// quietMax bounds the turns until nothing is left to do.
 	quietMax = 400
 )
 
 func runSchedule(t *testing.T, seed uint64) {
-	s := &schedule{
-		t: t, rnd: rand.New(rand.NewPCG(seed, 0)), dir: scheduleDir(t, 's', seed),
-		now:        time.Date(2096, 11, 30, 10, 0, 0, 0, time.UTC), // after the files are made, which the system dates
-		intrusions: intrusionsMax, pipeline: schedulePipeline,
-		dialect: dialects[seed%uint64(len(dialects))],
-	}
+	g := newStage(t, rand.New(rand.NewPCG(seed, 0)), scheduleDir(t, 's', seed))
+	g.dialect = dialects[seed%uint64(len(dialects))]
+	s := g.join("test", schedulePipeline)
 	s.world = newStoreWorld(s)
 	s.run("TestRandomSchedules", seed)
+}
+
+func newStage(t *testing.T, rnd *rand.Rand, dir string) *stage {
+	return &stage{
+		t: t, rnd: rnd, dir: dir, intrusions: intrusionsMax, dialect: dialects[0], writer: writerOps,
+		now: time.Date(2096, 11, 30, 10, 0, 0, 0, time.UTC), // after the files are made, which the system dates
+	}
+}
+
+// join adds a pipeline. The first one also does what is done to files.
+func (g *stage) join(name, pipeline string) *schedule {
+	s := &schedule{stage: g, name: name, pipeline: pipeline}
+	g.crew = append(g.crew, s)
+	return s
+}
+
+// up says that a pipeline runs, and all that every one does.
+func (g *stage) up() bool { return slices.ContainsFunc(g.crew, (*schedule).runs) }
+func (g *stage) all() bool {
+	return !slices.ContainsFunc(g.crew, func(s *schedule) bool { return !s.runs() })
+}
+
+func (s *schedule) runs() bool { return s.runner != nil }
+
+// each does something to every pipeline that runs.
+func (g *stage) each(do func(*schedule)) {
+	for _, s := range g.crew {
+		if s.runs() {
+			do(s)
+		}
+	}
 }
 
 // run runs a schedule to its end and checks what is stored.
@@ -211,11 +253,12 @@ func (s *schedule) run(name string, seed uint64) {
 		s.turn()
 	}
 	s.note("the end")
-	if s.runner == nil {
-		s.launch()
-	}
+	s.launch()
 	s.sync()
-	s.check()
+	s.rest()
+	for _, m := range s.crew {
+		m.check()
+	}
 	s.halt()
 }
 
@@ -236,22 +279,27 @@ var (
 	scheduleOps = slices.Concat(writerOps, []scheduleOp{
 		{"delete", (*schedule).deleteAndMakeAgain}, {"rewrite", (*schedule).rewriteSameSize},
 		{"restart", (*schedule).restart}, {"crash", (*schedule).crash}, {"sync", (*schedule).sync},
-		{"hold", func(s *schedule) { s.world.hold() }}, {"let go", func(s *schedule) { s.world.letGo() }},
+		{"hold", (*schedule).hold}, {"let go", (*schedule).letGo},
 		{"checkpoint", (*schedule).save}, {"rest", (*schedule).rest},
 	})
 )
 
 func (s *schedule) note(what string) {
 	state := "down"
-	if s.runner != nil {
+	if s.up() {
 		state = "up"
 	}
+	s.each(func(m *schedule) {
+		if !s.all() {
+			state += " " + m.name
+		}
+	})
 	s.trace = append(s.trace, fmt.Sprintf("%s %-14s next %d, stored %d, safe %d, agent %s", s.now.Format("05.000"), what, s.next, len(s.world.stored()), s.safe, state))
 }
 
 // Write takes the agent's log lines into the trace.
 func (s *schedule) Write(line []byte) (int, error) {
-	s.trace = append(s.trace, "                agent: "+strings.ReplaceAll(strings.TrimSpace(string(line)), s.dir+"/", ""))
+	s.trace = append(s.trace, "                "+s.name+": "+strings.ReplaceAll(strings.TrimSpace(string(line)), s.dir+"/", ""))
 	return len(line), nil
 }
 
@@ -264,7 +312,7 @@ func brief(_ []string, a slog.Attr) slog.Attr {
 }
 
 // chance is true once in n.
-func (s *schedule) chance(n int) bool { return s.rnd.IntN(n) == 0 }
+func (g *stage) chance(n int) bool { return g.rnd.IntN(n) == 0 }
 
 // meanwhile lets a writer do something in the middle of a step.
 func (s *schedule) meanwhile() {
@@ -272,7 +320,7 @@ func (s *schedule) meanwhile() {
 		return
 	}
 	s.intrusions--
-	op := writerOps[s.rnd.IntN(len(writerOps))]
+	op := s.writer[s.rnd.IntN(len(s.writer))]
 	s.note("  " + op.name)
 	s.nested = true
 	op.do(s)
@@ -282,14 +330,16 @@ func (s *schedule) meanwhile() {
 // turn lets some time pass and the agent work, mostly not to its end.
 func (s *schedule) turn() {
 	s.now = s.now.Add(time.Duration(s.rnd.IntN(300)) * time.Millisecond)
-	if s.runner == nil {
+	if !s.up() {
 		return
 	}
-	if !s.prepared && s.chance(3) {
-		s.prepare()
-	}
+	s.each(func(m *schedule) {
+		if !m.prepared && s.chance(3) {
+			m.prepare()
+		}
+	})
 	for range s.rnd.IntN(6) {
-		if s.runner == nil {
+		if !s.up() {
 			return // killed
 		}
 		s.step()
@@ -300,13 +350,21 @@ func (s *schedule) turn() {
 	}
 }
 
-func (s *schedule) step() bool {
-	if s.runner == nil {
-		return false // killed
-	}
+// step lets every pipeline take a step, or of several only some.
+func (s *schedule) step() (busy bool) {
 	if *traceFlag {
 		s.note("    step")
 	}
+	s.each(func(m *schedule) {
+		if !s.nested && len(s.crew) > 1 && s.chance(2) {
+			return
+		}
+		busy = m.stepOne() || busy
+	})
+	return busy
+}
+
+func (s *schedule) stepOne() bool {
 	busy := s.runner.step(context.Background(), s.now)
 	busy = s.world.turn(s.nested) || busy
 	if s.saveDue {
@@ -318,11 +376,14 @@ func (s *schedule) step() bool {
 
 // mourn takes an agent down that was killed within what it did.
 func (s *schedule) mourn() {
-	if s.runner != nil && s.world.killed() {
+	if s.fallen() {
 		s.note("  killed")
 		s.down()
 	}
 }
+
+func (s *schedule) hold()  { s.each(func(m *schedule) { m.world.hold() }) }
+func (s *schedule) letGo() { s.each(func(m *schedule) { m.world.letGo() }) }
 
 func (s *schedule) prepare() {
 	s.prepared = true
@@ -335,9 +396,7 @@ func (s *schedule) rest() {
 	s.nested = true
 	defer func() { s.nested = was }()
 	for until := s.now.Add(2 * scheduleGrace); s.now.Before(until); s.now = s.now.Add(200 * time.Millisecond) {
-		if s.runner != nil {
-			s.work()
-		}
+		s.work()
 	}
 }
 
@@ -347,7 +406,7 @@ func (s *schedule) settle() {
 	s.nested = true
 	for range 3 {
 		s.work()
-		s.now = s.now.Add(s.runner.cfg.ScanInterval)
+		s.now = s.now.Add(scheduleScan)
 	}
 	s.nested = was
 	s.save()
@@ -363,8 +422,25 @@ func (s *schedule) work() {
 	s.t.Fatal("the agent does not come to rest")
 }
 
-// launch starts the agent with what the checkpoint knows.
+// launch starts the agent with what the checkpoint knows, or adds the pipelines that do not run.
 func (s *schedule) launch() {
+	if !s.up() {
+		s.budget, s.blocks = newBudget(budgetShare*s.memory), &tail.Blocks{}
+	}
+	for _, m := range s.crew {
+		if !m.runs() {
+			m.launchOne()
+		}
+	}
+}
+
+func (s *schedule) launchOne() {
+	if s.removed != nil {
+		p := *s.removed
+		s.removed = nil
+		s.begin(p, true, nil)
+		return
+	}
 	stored := saved{}
 	if s.checkpoint != nil {
 		var err error
@@ -372,7 +448,7 @@ func (s *schedule) launch() {
 			s.t.Fatal(err)
 		}
 	}
-	files, known := stored.Pipelines["test"]
+	files, known := stored.Pipelines[s.name]
 	s.begin(files, known, nil)
 }
 
@@ -383,7 +459,7 @@ func (s *schedule) begin(from savedPipeline, known bool, before *files) {
 		s.t.Fatal(err)
 	}
 	cfg := Config{
-		Hostname: "web-1", ScanInterval: time.Second, RotateGrace: scheduleGrace, LineIdle: time.Hour,
+		Hostname: "web-1", ScanInterval: scheduleScan, RotateGrace: scheduleGrace, LineIdle: time.Hour,
 		OpenFilesMax: s.openFiles, Now: func() time.Time { return s.now }, InFlightBytesMax: s.memory, MemoryMax: budgetShare * s.memory,
 	}.withDefaults()
 	skip := func(string, tail.Info) bool {
@@ -394,8 +470,8 @@ func (s *schedule) begin(from savedPipeline, known bool, before *files) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	r.share = newBudget(cfg.MemoryMax).join(r.nudge)
-	x, err := newFiles(r, &tail.Blocks{}, skip)
+	r.share = s.budget.join(r.nudge)
+	x, err := newFiles(r, s.blocks, skip)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -415,17 +491,26 @@ func (s *schedule) begin(from savedPipeline, known bool, before *files) {
 	}
 }
 
-// reload has another agent go on where this one is, with what it holds open, as a change of the configuration does. It may be killed while
+// reload has another agent go on where a pipeline's is, with what it holds open, as a change of the configuration does. It may be killed while
 // it waits for the last acknowledgements.
 func (s *schedule) reload() {
-	if s.runner == nil || s.nested {
+	m := s.anyone()
+	if !m.runs() || s.nested {
 		return
 	}
-	old := s.runner
-	if p, known, ok := s.bury(true); ok {
-		s.saveDue = true
-		s.begin(p, known, old)
+	old := m.runner
+	if p, known, ok := m.bury(true); ok {
+		m.saveDue = true
+		m.begin(p, known, old)
 	}
+}
+
+// anyone is one of the pipelines.
+func (g *stage) anyone() *schedule {
+	if len(g.crew) == 1 {
+		return g.crew[0]
+	}
+	return g.crew[g.rnd.IntN(len(g.crew))]
 }
 
 // bury ends an agent whose process goes on, with a successor or without, unless it is killed before.
@@ -441,6 +526,7 @@ func (s *schedule) bury(successor bool) (p savedPipeline, known, ok bool) {
 		return p, false, false
 	}
 	old.end()
+	old.share.leave()
 	s.world.handOver()
 	p, _, known = old.snapshot()
 	if a := old.snapshotAccount(); !a.Balanced() {
@@ -450,102 +536,136 @@ func (s *schedule) bury(successor bool) (p savedPipeline, known, ok bool) {
 	return p, known, true
 }
 
-// removePipeline has a change of the configuration take the pipeline away. It is added again whenever the agent is started, from the
-// checkpoint that the process wrote after that, or from an older one when it was killed before.
+// removePipeline has a change of the configuration take a pipeline away. It is added again whenever the agent is started, from what the
+// process knows of it while others run; else from the checkpoint that was written after that, or from an older one when it was killed before.
 func (s *schedule) removePipeline() {
-	if s.runner == nil || s.nested {
+	m := s.anyone()
+	if !m.runs() || s.nested {
 		return
 	}
-	name := s.runner.pipe.Name
-	p, known, ok := s.bury(false)
-	if !ok || !known || s.chance(3) {
+	p, known, ok := m.bury(false)
+	if !ok {
 		return
 	}
-	data, err := encodeCheckpoint(saved{Pipelines: map[string]savedPipeline{name: p}})
-	s.must(err)
-	s.grew = max(s.grew-1, 0)
-	s.previous, s.checkpoint = s.checkpoint, data
+	if known {
+		m.removed = &p
+	}
+	if !s.chance(3) {
+		s.save()
+	}
+	if !s.up() {
+		m.removed = nil
+	}
 }
 
-// save takes a checkpoint.
+// save takes a checkpoint, of all pipelines.
 func (s *schedule) save() {
-	if s.runner == nil {
-		return
+	datas := make([][]byte, len(s.crew))
+	journals := make([]uint64, len(s.crew))
+	for i, m := range s.crew {
+		p, known := m.removed, m.removed != nil
+		if m.runs() {
+			now, _, ok := m.runner.snapshot()
+			p, known = &now, ok
+		}
+		if !known {
+			continue
+		}
+		data, err := encodeCheckpoint(saved{Pipelines: map[string]savedPipeline{m.name: *p}})
+		s.must(err)
+		datas[i], journals[i] = data, p.Journal
 	}
-	p, _, known := s.runner.snapshot()
-	if !known {
-		return
-	}
-	data, err := encodeCheckpoint(saved{Pipelines: map[string]savedPipeline{s.runner.pipe.Name: p}})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if s.world.killed() {
+	if s.fallen() || !slices.ContainsFunc(datas, func(d []byte) bool { return d != nil }) {
 		return
 	}
 	s.grew = max(s.grew-1, 0)
-	s.previous, s.checkpoint, s.safe, s.saveDue = s.checkpoint, data, len(s.world.stored()), false
-	s.world.checkpointed(p.Journal)
+	s.safe = len(s.crew[0].world.stored())
+	for i, m := range s.crew {
+		m.previous = m.checkpoint
+		if datas[i] != nil {
+			m.checkpoint, m.saveDue = datas[i], false
+		}
+	}
+	for i, m := range s.crew {
+		if m.runs() && datas[i] != nil {
+			m.world.checkpointed(journals[i])
+		}
+	}
 }
 
+// fallen says that the process was killed within what it was doing.
+func (g *stage) fallen() bool {
+	return slices.ContainsFunc(g.crew, func(m *schedule) bool { return m.runs() && m.world.killed() })
+}
+
+// down is the end of the process.
 func (s *schedule) down() {
-	s.runner.closeFiles()
-	s.runner.end()
-	if a := s.runner.snapshotAccount(); !a.Balanced() {
-		s.t.Errorf("account does not add up: %+v", a)
+	s.each(func(m *schedule) {
+		m.runner.closeFiles()
+		m.runner.end()
+		if a := m.runner.snapshotAccount(); !a.Balanced() {
+			s.t.Errorf("account does not add up: %+v", a)
+		}
+		m.world.handOver()
+		m.runner = nil
+	})
+	for _, m := range s.crew {
+		m.saveDue, m.removed = false, nil
 	}
-	s.world.stop()
-	s.runner, s.saveDue = nil, false
+	s.crew[0].world.stop()
 }
 
 // halt stops the agent, with or without all acknowledgements.
 func (s *schedule) halt() {
 	if s.chance(2) {
-		s.world.letGo()
-		s.world.turn(true)
+		s.letGo()
+		s.each(func(m *schedule) { m.world.turn(true) })
 	}
-	s.runner.end()
+	s.each(func(m *schedule) { m.runner.end() })
 	s.save()
 	s.down()
 }
 
 func (s *schedule) restart() {
-	if s.runner == nil {
+	if !s.all() {
 		s.launch()
 		return
 	}
 	s.halt()
 }
 
-// start starts the agent if it is down.
+// start starts what does not run.
 func (s *schedule) start() {
-	if s.runner == nil {
+	if !s.all() {
 		s.launch()
 	}
 }
 
 // crash leaves the last checkpoint and the journal.
 func (s *schedule) crash() {
-	if s.runner == nil {
+	if !s.up() {
 		s.launch()
 		return
 	}
 	s.down()
 }
 
-// sync goes on until all complete lines are stored and in the checkpoint.
+// sync goes on until all complete lines are stored and in the checkpoint, of every pipeline.
 func (s *schedule) sync() {
-	if s.runner == nil {
+	if !s.up() {
 		return
 	}
 	s.finishLine()
 	was := s.nested
 	s.nested = true // nothing else happens
 	defer func() { s.nested = was }()
-	if !s.prepared {
-		s.prepare()
-	}
-	s.world.letGo()
+	s.launch()
+	s.each(func(m *schedule) {
+		if !m.prepared {
+			m.prepare()
+		}
+	})
+	s.letGo()
 	for turn := range quietMax {
 		s.work()
 		if s.complete() {
@@ -557,11 +677,16 @@ func (s *schedule) sync() {
 		}
 		s.now = s.now.Add(100 * time.Millisecond)
 	}
-	s.t.Fatalf("never stored: %q", s.missing())
+	for _, m := range s.crew {
+		if missing := m.missing(); len(missing) > 0 {
+			s.t.Errorf("pipeline %s: never stored: %q", m.name, missing)
+		}
+	}
+	s.t.FailNow()
 }
 
-func (s *schedule) complete() bool {
-	return len(s.world.stored()) >= s.next && len(s.missing()) == 0
+func (g *stage) complete() bool {
+	return !slices.ContainsFunc(g.crew, func(s *schedule) bool { return len(s.world.stored()) < g.next || len(s.missing()) > 0 })
 }
 
 func (s *schedule) missing() (out []string) {
@@ -598,7 +723,6 @@ func (s *schedule) placesOf(line string) (out []string) {
 
 // check compares what is stored with the model.
 func (s *schedule) check() {
-	s.rest()
 	times := map[string]int{}
 	for _, rec := range s.world.stored() {
 		times[rec.value]++

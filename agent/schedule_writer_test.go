@@ -76,7 +76,7 @@ func (s *schedule) unlink() {
 	info, err := tail.Stat(s.path(name))
 	s.must(err)
 	if info.Links == 1 {
-		if s.runner == nil || s.nested {
+		if !s.up() || s.nested {
 			return
 		}
 		s.sync()
@@ -112,7 +112,7 @@ func (s *schedule) moveDir() {
 
 // reuseInode removes a file that was read and makes others until one has its inode, or a few were made.
 func (s *schedule) reuseInode() {
-	if s.kept == 0 || s.runner == nil || s.nested {
+	if s.kept == 0 || !s.up() || s.nested {
 		return
 	}
 	s.sync()
@@ -138,7 +138,7 @@ func (s *schedule) reuseInode() {
 // copyGrowTruncate is a copytruncate whose file grows between the copying and the truncation; the agent reads what it grew by. That takes
 // less than the grace period, after which a copy whose original stays is a file of its own: not where records wait to be whole, or for their rate.
 func (s *schedule) copyGrowTruncate() {
-	if !s.exists() || s.runner == nil || s.nested || s.slow || s.dialect.name == "multiline" {
+	if !s.exists() || !s.up() || s.nested || s.slow || s.dialect.name == "multiline" {
 		return
 	}
 	s.finishLine()
@@ -152,7 +152,7 @@ func (s *schedule) copyGrowTruncate() {
 	s.appendLines()
 	s.sync()
 	s.nested = true
-	s.now = s.now.Add(s.runner.cfg.ScanInterval) // a scan sees the copy
+	s.now = s.now.Add(scheduleScan) // a scan sees the copy
 	s.work()
 	s.nested = false
 	s.grew = 2
