@@ -85,6 +85,8 @@ type piece struct {
 	from  int // first record of the old one
 	to    int // after the last
 	drop  []int
+	// spilled says that the old one was in the journal only, and so is the new one then.
+	spilled bool
 }
 
 func newCore(inFlight int, policy OnUnknown) *core {
@@ -368,7 +370,7 @@ func (c *core) countLeft(old *Batch, news ...*Batch) {
 func (c *core) renewed(l *lane, to identity) {
 	l.phase, l.ident, l.next, l.trusted = open, to, 0, identity{}
 	olds := l.queue
-	a := action{kind: doReplace, lane: l, olds: olds}
+	var news []piece
 	l.queue = nil
 	for i, old := range olds {
 		p := piece{of: old, to: int(old.Records)}
@@ -379,7 +381,7 @@ func (c *core) renewed(l *lane, to identity) {
 		keep := int(old.Records) - len(p.drop)
 		if keep == 0 {
 			c.countLeft(old)
-			a.news = append(a.news, p)
+			news = append(news, p)
 			continue
 		}
 		p.batch = old.part(keep)
@@ -388,10 +390,28 @@ func (c *core) renewed(l *lane, to identity) {
 		p.batch.take(l)
 		c.countLeft(old, p.batch)
 		l.push(p.batch)
-		a.news = append(a.news, p)
+		news = append(news, p)
 	}
 	l.drop = false
-	c.do(a)
+	c.replaceInParts(l, olds, news)
+}
+
+// replaceBytesMax bounds what is read from the journal and written to it at once when the batches of a lane are replaced, which may be all
+// that a spool holds: one batch may be larger.
+const replaceBytesMax = 4 << 20
+
+// replaceInParts writes new batches, one for each old one. When the process ends between two parts the rest is found as it was, behind
+// what is new, and is replaced then.
+func (c *core) replaceInParts(l *lane, olds []*Batch, news []piece) {
+	for len(olds) > 0 {
+		n, bytes := 0, 0
+		for n < len(olds) && (n == 0 || bytes+olds[n].Size <= replaceBytesMax) {
+			bytes += olds[n].Size
+			n++
+		}
+		c.do(action{kind: doReplace, lane: l, olds: olds[:n], news: news[:n]})
+		olds, news = olds[n:], news[n:]
+	}
 }
 
 // dropped are the records of a refused batch that are the trouble.
@@ -466,9 +486,10 @@ func (c *core) move(l *lane) {
 		target.ident, target.next = c.current, 0 // another cluster: the producer is not known there
 		target.floor = -1
 	}
-	a := action{kind: doReplace, lane: target, olds: l.queue}
+	olds := l.queue
+	var news []piece
 	l.queue, l.phase = nil, open
-	for _, old := range a.olds {
+	for _, old := range olds {
 		old.flight.state = settled
 		b := old.part(int(old.Records))
 		b.without(old, nil)
@@ -476,9 +497,9 @@ func (c *core) move(l *lane) {
 		b.take(target)
 		c.countLeft(old, b)
 		target.push(b)
-		a.news = append(a.news, piece{batch: b, of: old, to: int(old.Records)})
+		news = append(news, piece{batch: b, of: old, to: int(old.Records)})
 	}
-	c.do(a)
+	c.replaceInParts(target, olds, news)
 }
 
 // metadata takes what the brokers say of topics. A topic that is not there has no leaders.

@@ -454,11 +454,20 @@ func (s *Sender) replace(a *action) error {
 		b.Data = nil
 		b.bundle.finish()
 	}
+	for _, p := range a.news {
+		if p.batch != nil && p.spilled {
+			p.batch.Data = nil
+		}
+	}
 	return nil
 }
 
 // build makes all batches of a replacement.
 func (s *Sender) build(a *action) error {
+	for i := range a.news {
+		p := &a.news[i]
+		p.spilled = p.spilled || p.of.Data == nil
+	}
 	for _, b := range a.olds {
 		if err := s.load(b); err != nil {
 			return err
