@@ -29,16 +29,47 @@ import (
 func TestModelAgainstBrokers(t *testing.T) {
 	t.Run("kafka", func(t *testing.T) { modelAgainst(t, testenv.Kafka(t).Addr) })
 	t.Run("sluice", func(t *testing.T) {
-		addr := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
-		file := filepath.Join(t.TempDir(), "broker.yaml")
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		testenv.Start(t, testenv.Command{Name: "broker", Path: testenv.Sluice(t),
-			Args:  []string{"broker", "--config", file, "--data", t.TempDir(), "--listen", addr, "--metrics", ""},
-			Ready: func(ctx context.Context) error { return testenv.PingKafka(ctx, addr) }})
-		modelAgainst(t, addr)
+		modelAgainst(t, ownBroker(t, t.TempDir()))
 	})
+}
+
+// ownBroker starts a broker of ours.
+func ownBroker(t *testing.T, data string) (addr string) {
+	addr = fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	file := filepath.Join(t.TempDir(), "broker.yaml")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Start(t, testenv.Command{Name: "broker", Path: testenv.Sluice(t),
+		Args:  []string{"broker", "--config", file, "--data", data, "--listen", addr, "--metrics", ""},
+		Ready: func(ctx context.Context) error { return testenv.PingKafka(ctx, addr) }})
+	return addr
+}
+
+// The model's full disk is that of a broker of ours: what would be written is refused, all else goes on, and so does writing when there is
+// room. Kafka takes a log directory offline that it cannot write to, and ends when it has no other: to a sender it is a broker that is down.
+func TestModelAgainstAFullDisk(t *testing.T) {
+	if !testenv.CanMount() {
+		t.Skip("a small disk is mounted by root alone")
+	}
+	dir := t.TempDir()
+	testenv.SmallDisk(t, dir, 96<<20)
+	s := newScript(t, ownBroker(t, dir))
+	topic := s.makeTopic("plain", nil)
+	s.values = 16 << 10 // no write fits into a page that is there
+	for s.step = range 100 {
+		s.act()
+	}
+	empty := testenv.FillDisk(t, dir)
+	topic.Partitions[0].Full = true
+	for end := s.step + 100; s.step < end; s.step++ {
+		s.act()
+	}
+	empty()
+	topic.Partitions[0].Full = false
+	for end := s.step + 100; s.step < end; s.step++ {
+		s.act()
+	}
 }
 
 const scriptSteps = 1500
@@ -55,18 +86,24 @@ type script struct {
 	real   map[string]TopicID
 	sent   map[string][][]byte // batches by topic and producer
 	step   int
+	values int // least bytes of a value
 }
 
-func modelAgainst(t *testing.T, addr string) {
+func newScript(t *testing.T, addr string) *script {
 	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	t.Cleanup(client.Close)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	s := &script{t: t, rnd: rand.New(rand.NewPCG(seed, 3)), client: client, adm: kadm.NewClient(client), model: brokermodel.New("model"), real: map[string]TopicID{}, sent: map[string][][]byte{}}
 	s.model.Replicated = true
+	return s
+}
+
+func modelAgainst(t *testing.T, addr string) {
+	s := newScript(t, addr)
 	s.makeTopic("plain", nil)
 	s.makeTopic("keyed", map[string]*string{"cleanup.policy": kadm.StringPtr("compact")}).Compacted = true
 	s.makeTopic("small", map[string]*string{"max.message.bytes": kadm.StringPtr("160")}).BatchBytesMax = 160
@@ -121,7 +158,7 @@ func (s *script) act() {
 		s.compare("the log's ends", topic, s.offsets(topic))
 	case n < 19:
 		s.compare("what is read", topic, s.read(topic, topic.Partitions[0].End+3-int64(s.rnd.IntN(int(topic.Partitions[0].End)+5))))
-	case s.rnd.IntN(4) == 0 && !topic.Compacted:
+	case s.rnd.IntN(4) == 0 && !topic.Compacted && !topic.Partitions[0].Full:
 		s.deleteRecords(topic)
 	default:
 		s.compare("metadata", topic, func(ask asker, _ TopicID) string {
@@ -207,7 +244,7 @@ func (s *script) batch(topic *brokermodel.Topic) []byte {
 		if topic.Compacted && s.rnd.IntN(10) > 0 {
 			key = []byte("k")
 		}
-		build.Append(time.Now().UnixMilli(), key, fmt.Appendf(nil, "%d %d %d %s", id, base, i, strings.Repeat("x", s.rnd.IntN(30))), nil)
+		build.Append(time.Now().UnixMilli(), key, fmt.Appendf(nil, "%d %d %d %s", id, base, i, strings.Repeat("x", s.values+s.rnd.IntN(30))), nil)
 	}
 	data, err := build.Build(record.BuildOptions{}, nil)
 	if err != nil {

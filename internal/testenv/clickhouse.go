@@ -166,7 +166,7 @@ func StartClickHouse(t testing.TB, cfg ClickHouseConfig) *ClickHouseServer {
 		Ready: s.ping,
 	}
 	if cfg.DiskBytes > 0 {
-		smallDisk(t, s.dataDir(), cfg.DiskBytes)
+		SmallDisk(t, s.dataDir(), cfg.DiskBytes)
 	}
 	s.start(t)
 	t.Cleanup(func() { s.Kill() })
@@ -178,7 +178,7 @@ func (s *ClickHouseServer) dataDir() string { return filepath.Join(s.Dir, "data"
 // FillDisk takes all the room that the server's disk has, until empty is called.
 func (s *ClickHouseServer) FillDisk(t testing.TB) (empty func()) {
 	t.Helper()
-	return fillDisk(t, s.dataDir())
+	return FillDisk(t, s.dataDir())
 }
 
 func writeClickHouseConfig(t testing.TB, templates *template.Template, dir string, config map[string]any) {

@@ -13,8 +13,8 @@ import (
 // CanMount says whether this process may mount file systems.
 func CanMount() bool { return os.Geteuid() == 0 }
 
-// smallDisk mounts a new file system of that many bytes at dir, until t ends.
-func smallDisk(t testing.TB, dir string, bytes int64) {
+// SmallDisk mounts a new file system of that many bytes at dir, until t ends. Only where CanMount.
+func SmallDisk(t testing.TB, dir string, bytes int64) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -32,8 +32,8 @@ func smallDisk(t testing.TB, dir string, bytes int64) {
 // ballast is how the file is named that fills a disk.
 const ballast = "ballast-of-a-test"
 
-// fillDisk takes all the room of the file system at dir, until empty is called.
-func fillDisk(t testing.TB, dir string) (empty func()) {
+// FillDisk takes all the room of the file system at dir, until empty is called.
+func FillDisk(t testing.TB, dir string) (empty func()) {
 	t.Helper()
 	name := filepath.Join(dir, ballast)
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)

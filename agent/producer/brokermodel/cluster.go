@@ -47,7 +47,7 @@ type Partition struct {
 	Start, End int64
 	// HighWatermark is the end of what all replicas have. Consumers read to it, and acknowledgements wait for it.
 	HighWatermark int64
-	// Full has produces refused because the disk is full.
+	// Full has what would be written refused because the disk is full.
 	Full bool
 	// Unavailable has produces refused for the partition's own state, as with too few replicas in sync.
 	Unavailable bool
@@ -221,8 +221,6 @@ func (p *Partition) Append(t *Topic, b record.Batch) (base int64, bad []kmsg.Pro
 	switch {
 	case p.Unavailable:
 		return -1, nil, kerr.NotEnoughReplicas
-	case p.Full:
-		return -1, nil, kerr.KafkaStorageError
 	case b.CheckCRC() != nil:
 		return -1, nil, kerr.CorruptMessage
 	case len(b) > t.BatchBytesMax:
@@ -233,6 +231,9 @@ func (p *Partition) Append(t *Topic, b record.Batch) (base int64, bad []kmsg.Pro
 	}
 	if offset, err := p.sequence(b); err != nil || offset >= 0 {
 		return offset, nil, err
+	}
+	if p.Full {
+		return -1, nil, kerr.KafkaStorageError
 	}
 	kept := slices.Clone(b)
 	kept.SetBaseOffset(p.End)
