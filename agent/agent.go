@@ -467,7 +467,14 @@ func (a *Agent) save() error {
 			stored = append(stored, r)
 		}
 	}
-	if err := a.checkpoint.save(s); err != nil {
+	err := a.checkpoint.save(s)
+	if diskIsFull(err) {
+		for _, r := range members {
+			r.kept.yield()
+		}
+		err = a.checkpoint.save(s)
+	}
+	if err != nil {
 		for _, r := range members {
 			r.soil()
 		}
@@ -517,6 +524,9 @@ func (a *Agent) Ready() error {
 	}
 	for _, r := range a.list() {
 		err := r.waitsFor()
+		if err == nil && r.kept.trouble() != nil {
+			err = fmt.Errorf("the state directory takes no lines; %s: %w", r.keeps(), r.kept.trouble())
+		}
 		if age := r.oldestUnacked(r.cfg.Now()); err == nil && age > unreadyAfter {
 			err = fmt.Errorf("the brokers of topic %s have acknowledged nothing for %s; %s", r.pipe.Topic.Name, age.Round(time.Second), r.keeps())
 		}

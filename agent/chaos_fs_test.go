@@ -29,7 +29,7 @@ type crashDir struct {
 	durable       bool // the directory above it is synced
 }
 
-// crashNode is a file's content, and what it was when it was synced. Files of a journal do not get shorter.
+// crashNode is a file's content, and what it was when it was synced. Files of a journal get shorter only by what was not synced.
 type crashNode struct {
 	data, synced []byte
 }
@@ -161,6 +161,21 @@ func (c *crashFS) Reuse(name, as string) (journal.File, error) {
 	return &crashFile{fs: c, node: n}, nil
 }
 
+func (c *crashFS) Truncate(name string, size int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.step() == 0 {
+		return errKilled
+	}
+	d := c.dir(filepath.Dir(name))
+	if d == nil || d.files[filepath.Base(name)] == nil {
+		return os.ErrNotExist
+	}
+	n := d.files[filepath.Base(name)]
+	n.data = n.data[:size]
+	return nil
+}
+
 func (c *crashFS) List(dir string) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,6 +253,7 @@ func (m movedFS) MkdirAll(dir string) error                { return m.fs.MkdirAl
 func (m movedFS) Create(name string) (journal.File, error) { return m.fs.Create(m.path(name)) }
 func (m movedFS) Open(name string) (journal.File, error)   { return m.fs.Open(m.path(name)) }
 func (m movedFS) Remove(name string) error                 { return m.fs.Remove(m.path(name)) }
+func (m movedFS) Truncate(name string, size int64) error   { return m.fs.Truncate(m.path(name), size) }
 func (m movedFS) Reuse(name, as string) (journal.File, error) {
 	return m.fs.Reuse(m.path(name), m.path(as))
 }

@@ -163,8 +163,9 @@ func decodeCheckpoint(path string, data []byte) (saved, error) {
 // checkpointFile reads and writes the checkpoint of a state directory.
 // Not safe for concurrent use.
 type checkpointFile struct {
-	dir string
-	log *slog.Logger
+	dir      string
+	log      *slog.Logger
+	reserved int64 // bytes of the file that keeps room for the next ones, as far as known
 }
 
 func (c *checkpointFile) path(suffix string) string {
@@ -220,7 +221,7 @@ func (c *checkpointFile) save(s saved) error {
 	if err != nil {
 		return err
 	}
-	if err := writeSynced(c.path(".tmp"), data); err != nil {
+	if err := c.put(data); err != nil {
 		return fmt.Errorf("write checkpoint: %w", err)
 	}
 	if err := os.Rename(c.path(""), c.path(".prev")); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -229,6 +230,7 @@ func (c *checkpointFile) save(s saved) error {
 	if err := os.Rename(c.path(".tmp"), c.path("")); err != nil {
 		return fmt.Errorf("put the checkpoint in place: %w", err)
 	}
+	c.reserve(len(data))
 	return syncDir(c.dir)
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -29,6 +30,7 @@ type Explanation struct {
 	Live bool `json:"live"`
 	// Exists says that there is something at the path; File what it is, and Target where it leads to as a symbolic link.
 	Exists bool           `json:"exists"`
+	Absent string         `json:"absent,omitempty"` // why it does not exist, as far as can be seen
 	File   *FileState     `json:"file,omitempty"`
 	Target string         `json:"target,omitempty"`
 	Inputs []InputOfAFile `json:"inputs"`
@@ -85,6 +87,7 @@ func look(path string) (*Explanation, error) {
 	e := &Explanation{Path: abs, Inputs: []InputOfAFile{}}
 	info, err := tail.Stat(abs)
 	if err != nil {
+		e.Absent = whyAbsent(abs, err)
 		return e, nil
 	}
 	e.Exists = true
@@ -93,6 +96,17 @@ func look(path string) (*Explanation, error) {
 		e.Target = real
 	}
 	return e, nil
+}
+
+// whyAbsent says why there is nothing to be seen at a path.
+func whyAbsent(path string, err error) string {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Sprintf("it cannot be looked at: %v", errors.Unwrap(err))
+	}
+	if target, err := os.Readlink(path); err == nil {
+		return fmt.Sprintf("it is a symbolic link to %s, where there is no file", target)
+	}
+	return "there is no such file"
 }
 
 // Explain says which pipelines take a file, how far they are with it and what it waits for.
@@ -251,7 +265,7 @@ func (r *files) waits(s *source, p *PositionOfAFile) (out []string) {
 	case unread > 0 && len(out) == 0:
 		out = append(out, fmt.Sprintf("the rest of its last line or record, %d bytes so far; after %s without more it is sent as it is", unread, r.cfg.LineIdle))
 	}
-	return out
+	return slices.Compact(out)
 }
 
 // sizeOf is the file's size as of the last look.
@@ -273,6 +287,8 @@ func (r *files) waitsToRead() (out []string) {
 		out = append(out, "the first checkpoint, which cannot be written yet")
 	case r.kept.full():
 		out = append(out, "room in the journal, which is full (--journal-bytes-max)")
+	case r.kept.trouble() != nil:
+		out = append(out, r.journalTrouble())
 	case !r.room():
 		out = append(out, "memory: what is on its way takes all that it may")
 	case !r.rate.ready(r.cfg.Now()):
@@ -281,7 +297,14 @@ func (r *files) waitsToRead() (out []string) {
 	return out
 }
 
+func (r *runner) journalTrouble() string {
+	return fmt.Sprintf("the journal, which cannot be written to: %v", r.kept.trouble())
+}
+
 func (r *runner) waitsForBrokers() string {
+	if r.kept.trouble() != nil {
+		return r.journalTrouble()
+	}
 	age := r.oldestUnacked(r.cfg.Now())
 	if age < slowAfter {
 		return fmt.Sprintf("acknowledgements of topic %s, which are on their way", r.pipe.Topic.Name)

@@ -25,7 +25,7 @@ func (r *files) judge(e *Explanation, s *source) (bool, string) {
 		return false, "it is excluded by " + x
 	}
 	if !e.Exists {
-		return true, fmt.Sprintf("%s matches the name, but there is no such file", by)
+		return true, fmt.Sprintf("%s matches the name, but %s", by, e.Absent)
 	}
 	info, err := tail.Stat(e.Path)
 	switch {

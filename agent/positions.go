@@ -366,6 +366,7 @@ type lookFS struct{ journal.OSFS }
 func (lookFS) MkdirAll(string) error                   { return nil }
 func (lookFS) Create(string) (journal.File, error)     { return lookFile{}, nil }
 func (lookFS) Remove(string) error                     { return nil }
+func (lookFS) Truncate(string, int64) error            { return nil }
 func (lookFS) Reuse(_, _ string) (journal.File, error) { return lookFile{}, nil }
 func (f lookFS) Open(name string) (journal.File, error) {
 	file, err := f.OSFS.Open(name)

@@ -81,6 +81,21 @@ func (k *kept) wantsCheckpoint() bool {
 // full says that the journal takes no more.
 func (k *kept) full() bool { return k.journal != nil && k.journal.Full() }
 
+// trouble is why the journal takes nothing, beside its limit; nil when it does.
+func (k *kept) trouble() error {
+	if k.journal == nil || k.journal.Full() {
+		return nil
+	}
+	return k.journal.Trouble()
+}
+
+// yield has the journal let go of files that it keeps for later.
+func (k *kept) yield() {
+	if k.journal != nil {
+		k.journal.Yield()
+	}
+}
+
 func (k *kept) close() error {
 	if k.journal == nil {
 		return nil

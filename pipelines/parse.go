@@ -345,6 +345,9 @@ func (r *yamlReader) globs(n ast.Node, what string) []string {
 		if _, err := filepath.Match(p, ""); err != nil {
 			r.errorOn(n, "%s[%d]: %q is not a pattern: a [ or a \\ without its end", what, i, p)
 		}
+		if strings.HasPrefix(p, "~/") || strings.Contains(p, "${") {
+			r.errorOn(n, "%s[%d]: %q: no shell reads patterns: write the directory out", what, i, p)
+		}
 	}
 	return patterns
 }

@@ -363,7 +363,14 @@ func (r *yamlReader) list(n ast.Node, what string) ([]ast.Node, bool) {
 		}
 		return items, true
 	case *ast.StringNode:
-		r.errorOn(n, "%s: want a list, not %s; write [%s]", what, describe(n), strconv.Quote(l.Value))
+		items := []string{l.Value}
+		if strings.HasSuffix(what, ".command") {
+			items = strings.Fields(l.Value) // of a command: a word is an item
+		}
+		for i := range items {
+			items[i] = strconv.Quote(items[i])
+		}
+		r.errorOn(n, "%s: want a list, not %s; write [%s]", what, describe(n), strings.Join(items, ", "))
 	default:
 		r.wrongType(n, what, "a list")
 	}

@@ -17,6 +17,8 @@ type FS interface {
 	Remove(name string) error
 	// Reuse gives a file another name and opens it to be written over from its beginning; what was in it stays until then.
 	Reuse(name, as string) (File, error)
+	// Truncate gives back what a file has beyond size bytes.
+	Truncate(name string, size int64) error
 	// List returns the names in a directory, in any order.
 	List(dir string) ([]string, error)
 }
@@ -81,6 +83,9 @@ func (OSFS) Open(name string) (File, error) {
 
 // Remove implements FS.
 func (OSFS) Remove(name string) error { return os.Remove(name) }
+
+// Truncate implements FS.
+func (OSFS) Truncate(name string, size int64) error { return os.Truncate(name, size) }
 
 // Reuse implements FS.
 func (fs OSFS) Reuse(name, as string) (File, error) {

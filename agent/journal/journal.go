@@ -71,6 +71,9 @@ type Journal struct {
 	floors   map[partition]floor // guarded by mu
 	buf      []byte              // guarded by mu
 	bytes    int64               // guarded by mu: of all segments but the spares
+	reserved bool                // guarded by mu: the reserve is there
+	short    bool                // guarded by mu: the disk was full, and was not seen to have room since
+	trouble  error               // guarded by mu: of the last bundles
 }
 
 type partition struct {
@@ -129,7 +132,7 @@ func Open(log *slog.Logger, dir string, cfg Config) (*Journal, *Loaded, error) {
 	}
 	loaded, err := j.recover()
 	if err == nil {
-		err = j.roll()
+		err = j.beginWithReserve()
 	}
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("open journal %s: %w", dir, err), j.Close())
@@ -142,18 +145,45 @@ func Open(log *slog.Logger, dir string, cfg Config) (*Journal, *Loaded, error) {
 func (j *Journal) Append(entries ...Entry) (first uint64, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.hasRoom(entries); err != nil {
-		return 0, err
+	if growing(entries) {
+		first, j.trouble = j.appendBundles(entries)
+		return first, j.trouble
 	}
+	if first, err = j.append(entries); diskIsFull(err) {
+		return j.appendShort(entries)
+	}
+	return first, err
+}
+
+// appendBundles refuses bundles beyond the limit, and on a full disk.
+func (j *Journal) appendBundles(entries []Entry) (first uint64, err error) {
+	if j.bytes >= j.cfg.BytesMax {
+		return 0, fmt.Errorf("%w: %d bytes, limit %d", ErrFull, j.bytes, j.cfg.BytesMax)
+	}
+	if j.short {
+		if err := j.mayGrow(); err != nil {
+			return 0, err
+		}
+	}
+	first, err = j.append(entries)
+	j.short = j.short || diskIsFull(err)
+	return first, err
+}
+
+func (j *Journal) append(entries []Entry) (first uint64, err error) {
 	if err := j.ready(); err != nil {
 		return 0, err
 	}
 	seg := j.segments[len(j.segments)-1]
 	first = j.next
+	size := seg.size
 	if err := j.write(seg, first, entries); err != nil {
 		// What was written of it is void: the next segment begins with the same sequence.
 		j.broken = true
 		j.unplace(entries)
+		if diskIsFull(err) {
+			err = errors.Join(err, j.cut(seg, size))
+		}
 		return 0, fmt.Errorf("append to journal segment %s: %w", seg.name, err)
 	}
 	for i := range entries {
@@ -161,19 +191,6 @@ func (j *Journal) Append(entries ...Entry) (first uint64, err error) {
 	}
 	j.next += uint64(len(entries))
 	return first, nil
-}
-
-// hasRoom refuses bundles beyond the limit, but for those that replace batches: they settle others.
-func (j *Journal) hasRoom(entries []Entry) error {
-	if j.bytes < j.cfg.BytesMax {
-		return nil
-	}
-	for i := range entries {
-		if b := entries[i].Bundle; b != nil && len(b.Replaces) == 0 {
-			return fmt.Errorf("%w: %d bytes, limit %d", ErrFull, j.bytes, j.cfg.BytesMax)
-		}
-	}
-	return nil
 }
 
 // ready sees to a segment that can be written to.

@@ -82,6 +82,25 @@ func (m *memFS) Remove(name string) error {
 	return m.mem.Remove(name)
 }
 
+// Truncate writes the file again, shorter.
+func (m *memFS) Truncate(name string, size int64) error {
+	f, err := m.mem.Open(name)
+	if err != nil {
+		return err
+	}
+	data := make([]byte, size)
+	_, err = f.ReadAt(data, 0)
+	if err := errors.Join(err, f.Close()); err != nil && size > 0 {
+		return err
+	}
+	g, err := m.mem.Create(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = g.Write(data)
+	return errors.Join(err, g.Close())
+}
+
 func (m *memFS) Reuse(name, as string) (File, error) {
 	if err := m.call(); err != nil {
 		return nil, err

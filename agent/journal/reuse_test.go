@@ -15,7 +15,7 @@ func names(t *testing.T, fs *memFS) []string {
 		t.Fatal(err)
 	}
 	slices.Sort(list)
-	return list
+	return slices.DeleteFunc(list, func(name string) bool { return name == reserveName })
 }
 
 // bundleOf is a bundle of one batch, and one range that ends at `to`.

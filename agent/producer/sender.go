@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -90,6 +91,7 @@ type Sender struct {
 	rebuild   rebuilder
 	todo      []action
 	incoming  []*Bundle   // given to Send, not in the journal
+	sparing   bool        // the journal did not take what is incoming at once: one by one
 	logRetry  time.Time   // the journal is not tried before; zero: it takes what comes
 	admission time.Time   // bundles are not written before; zero: at once
 	out       []*outgoing // being filled
@@ -224,8 +226,17 @@ func (s *Sender) admit(now time.Time) {
 		return // the journal does not take what comes first
 	}
 	s.admission = time.Time{}
+	for s.admitSome(now) && s.sparing && len(s.incoming) > 0 {
+	}
+}
+
+// admitSome writes the first of the waiting bundles, all that have a place: or one, after the journal had no room for all. It says whether it did.
+func (s *Sender) admitSome(now time.Time) bool {
 	taken := 0
 	for _, b := range s.incoming {
+		if s.sparing && taken > 0 {
+			break
+		}
 		if err := s.core.assign(b.Batches); err != nil {
 			s.wantTopics(b.Batches)
 			break
@@ -233,22 +244,28 @@ func (s *Sender) admit(now time.Time) {
 		taken++
 	}
 	if taken == 0 {
-		return
+		return false
 	}
 	bundles := s.incoming[:taken]
 	first, err := s.journal.Write(bundles)
 	s.logged(err)
 	if err != nil {
-		s.admission = now.Add(logRetryAfter)
+		s.sparing, s.admission = errors.Is(err, syscall.ENOSPC), now.Add(logRetryAfter)
 		for i := len(bundles) - 1; i >= 0; i-- {
 			s.core.unassign(bundles[i].Batches)
 		}
-		return
+		return false
 	}
-	s.incoming = append([]*Bundle(nil), s.incoming[taken:]...)
+	if s.sparing {
+		s.incoming = s.incoming[taken:]
+		s.sparing = len(s.incoming) > 0
+	} else {
+		s.incoming = append([]*Bundle(nil), s.incoming[taken:]...)
+	}
 	for i, b := range bundles {
 		s.admitted(b, first+uint64(i))
 	}
+	return true
 }
 
 func (s *Sender) admitted(b *Bundle, sequence uint64) {

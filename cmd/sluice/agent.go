@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -12,17 +13,23 @@ import (
 	"github.com/sluice-io/sluice/pipelines"
 )
 
+// journalBytesLow is the smallest journal that an agent can work with: a batch may be as large.
+const journalBytesLow = 1 << 20
+
 func newAgent(c *common) *cobra.Command {
 	var cfg agent.Config
 	var brokers, metrics string
 	var watched bool
-	memory := sizeValue(agent.MemoryMaxDefault)
+	memory, journal := sizeValue(agent.MemoryMaxDefault), sizeValue(1<<30)
 	cmd := &cobra.Command{
 		Use: "agent FILE...", Short: "Follow files and push their lines to a broker",
 		Long: "Runs the collecting part of the pipelines, as a service, until SIGTERM; then it drains. SIGHUP has it take the files again: what\n" +
 			"changed in them changes, without a line lost or doubled. Files may be directories of *.yaml.",
 		Args: minArgs(1, "a pipeline file"),
 		RunE: func(cmd *cobra.Command, files []string) error {
+			if journal < journalBytesLow {
+				return errUsage{fmt.Errorf("--journal-bytes-max %s: want at least 1MiB", &journal)}
+			}
 			hup := catchHangups()
 			defer hup.release()
 			log, pipes, err := c.begin(files)
@@ -34,7 +41,7 @@ func newAgent(c *common) *cobra.Command {
 				return err
 			}
 			defer port.release()
-			cfg.Brokers, cfg.MemoryMax = splitAddrs(brokers), int64(memory)
+			cfg.Brokers, cfg.MemoryMax, cfg.JournalBytesMax = splitAddrs(brokers), int64(memory), int64(journal)
 			limitMemory(int64(memory))
 			go keepSmall(cmd.Context(), log)
 			reg := newRegistry()
@@ -44,7 +51,12 @@ func newAgent(c *common) *cobra.Command {
 			}
 			port.serve(cmd.Context(), log, reg, []probe{{"agent", a.Ready}})
 			go newReloader(log, reg, files, watched, func(pipes []*pipelines.Pipeline) error { return a.Reload(collecting(pipes)) }).run(cmd.Context(), hup)
-			return a.Run(cmd.Context())
+			log.Info("agent is started", "pipelines", len(collecting(pipes)), "state", cfg.StateDir)
+			err = a.Run(cmd.Context())
+			if err == nil {
+				log.Info("agent is stopped; it goes on from where it is at the next start")
+			}
+			return err
 		},
 	}
 	cmd.AddCommand(newPositions(c))
@@ -52,7 +64,7 @@ func newAgent(c *common) *cobra.Command {
 	f.StringVar(&cfg.StateDir, "state", defaultState, "directory of the agent's own state: positions in files, and batches on their way")
 	f.BoolVar(&cfg.AdoptState, "adopt-state", false, "take over a state directory that looks like a copy of another agent's, when that one is gone for good")
 	f.BoolVar(&cfg.JournalSync, "journal-sync", false, "make batches durable before they are sent: then a power cut doubles no line either")
-	f.Int64Var(&cfg.JournalBytesMax, "journal-bytes-max", 1<<30, "bytes that a pipeline's journal may take on disk; reading waits when it is full")
+	f.Var(&journal, "journal-bytes-max", "bytes that a pipeline's journal may take on disk; reading waits when it is full")
 	f.DurationVar(&cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long a stop waits for acknowledgements; what is left is in the journal, and settled at the next start")
 	f.DurationVar(&cfg.PositionsKeep, "positions-keep", 168*time.Hour, "how long the position of a file that is gone is kept")
 	f.Var(&memory, "memory-max", "memory that the process may take; lines on their way, of all pipelines together, take a quarter of it")

@@ -69,7 +69,7 @@ func printExplanation(w io.Writer, e *agent.Explanation) {
 	fmt.Fprintln(w, e.Path)
 	switch {
 	case !e.Exists:
-		fmt.Fprintln(w, "  there is no such file")
+		fmt.Fprintf(w, "  %s\n", e.Absent)
 	case e.Target != "":
 		fmt.Fprintf(w, "  leads to %s\n", e.Target)
 	}

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -137,6 +140,9 @@ func newPositionsImport(c *common, state *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := os.MkdirAll(*state, 0o700); err != nil { // before the first start of the agent
+				return fmt.Errorf("make the state directory (--state): %w", err)
+			}
 			s, err := openStopped(cmd, c, *state)
 			if err != nil {
 				return err
@@ -225,6 +231,9 @@ func openStopped(cmd *cobra.Command, c *common, state string) (*agent.State, err
 		return nil, err
 	}
 	s, err := agent.OpenState(cmd.Context(), log, state)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w; positions are changed while the agent is stopped, and it goes on from them when it is started", err)
 	}
@@ -257,7 +266,7 @@ func newPositionsReset(c *common, state *string) *cobra.Command {
 			if cursor {
 				n, err = s.ResetCursor(pipeline, agent.ResetTo(to))
 			} else {
-				n, err = s.Reset(pipeline, paths, agent.ResetTo(to))
+				n, err = s.Reset(pipeline, absolute(paths), agent.ResetTo(to))
 			}
 			if err := errors.Join(err, s.Close()); err != nil {
 				return err
@@ -278,6 +287,17 @@ func newPositionsReset(c *common, state *string) *cobra.Command {
 	f.BoolVar(&cursor, "cursor", false, "change the cursor of inputs that have one, journald, instead of files")
 	f.BoolVar(&vanished, "vanished", false, "forget the positions of all files that are gone")
 	return cmd
+}
+
+// absolute makes paths what the agent knows them by; one that cannot be made so stays.
+func absolute(paths []string) []string {
+	out := slices.Clone(paths)
+	for i, p := range paths {
+		if abs, err := filepath.Abs(p); err == nil {
+			out[i] = abs
+		}
+	}
+	return out
 }
 
 // howMany are true.
