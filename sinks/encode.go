@@ -113,6 +113,8 @@ func rejectReason(err error) string {
 		return "null"
 	case errors.Is(err, ErrLate):
 		return "late"
+	case errors.Is(err, ErrConstraint):
+		return "constraint"
 	default:
 		return "column"
 	}

@@ -114,13 +114,21 @@ var ErrForgotten = errors.New("the destination may no longer know the batch")
 // ErrLate is why a record is rejected that came later than its sink takes.
 var ErrLate = errors.New("the record is late")
 
+// ErrConstraint is why a record is rejected that breaks a constraint of its destination.
+var ErrConstraint = errors.New("it breaks the constraint")
+
 // RejectError says that one record cannot be stored, whatever the state of the destination: it goes to the dead-letter topic.
 type RejectError struct {
-	Column string
-	Err    error // why; may wrap pipelines.ErrRange, ErrType or ErrNull, or ErrLate, which name the counter's reason
+	Column string // "": of no single one
+	Err    error  // why; may wrap pipelines.ErrRange, ErrType or ErrNull, or ErrLate or ErrConstraint, which name the counter's reason
 }
 
-func (e *RejectError) Error() string { return fmt.Sprintf("column %s: %v", e.Column, e.Err) }
+func (e *RejectError) Error() string {
+	if e.Column == "" {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("column %s: %v", e.Column, e.Err)
+}
 
 func (e *RejectError) Unwrap() error { return e.Err }
 

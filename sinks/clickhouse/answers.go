@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-io/sluice/sinks"
 )
 
-// answer is what an error of the server means for the batch. Whatever it is, it is never the fault of a record: the values were checked before they were sent.
+// answer is what an error of the server means for the batch. It is never taken for the fault of a record: the values were checked before they were sent, and
+// which records break a constraint of the table is asked (see constraint.go).
 type answer struct {
 	helps error  // what helps beside waiting, as the sinks name it; nil: nothing
 	mend  string // for the operator; "" when it passes by itself
@@ -21,6 +22,11 @@ var (
 	tooMuch       = answer{helps: sinks.ErrTooMuch}
 	tooOften      = answer{helps: sinks.ErrTooOften}
 )
+
+// expressionFails is what an expression of the table's answers that cannot be worked out for some row. Nothing says which, nor whether the table has stored the rest: where it is a
+// view's it has, and only the batch as a whole, repeated, fills the view.
+var expressionFails = answer{mend: "an expression of the table (a default, a key) or of a materialised view fails on a row of the batch: mend the expression, " +
+	"or have a stage of the sink drop or change such records; until then the batch is held, and the partition behind it"}
 
 // Codes that the client's list does not have.
 const (
@@ -54,13 +60,23 @@ var answers = map[proto.Error]answer{
 	proto.ErrNoFreeConnection:           tooOften,
 	proto.ErrPartIsTemporarilyLocked:    tooOften,
 
-	proto.ErrReadonly:                          {mend: "the user may only read: give it a profile without readonly"},
-	proto.ErrAccessDenied:                      {mend: "the user may not do that: GRANT SELECT, INSERT on the table to it"},
-	proto.ErrQuotaExceeded:                     {mend: "the user's quota is used up: raise it, or wait for its next interval"},
-	proto.ErrTableIsReadOnly:                   {mend: "the table is read-only: see system.replicas, and whether its Keeper or ZooKeeper can be reached"},
-	errTableReadOnly:                           {mend: "the table is set to be read-only: ALTER TABLE ... MODIFY SETTING table_readonly = 0"},
-	proto.ErrNotEnoughSpace:                    {mend: "the server's disk is full: make room on it"},
-	errViolatedConstraint:                      {mend: "a CONSTRAINT of the table or of one that a view fills refuses the batch: drop it, or have a stage of the sink drop such records"},
+	proto.ErrReadonly:        {mend: "the user may only read: give it a profile without readonly"},
+	proto.ErrAccessDenied:    {mend: "the user may not do that: GRANT SELECT, INSERT on the table to it"},
+	proto.ErrQuotaExceeded:   {mend: "the user's quota is used up: raise it, or wait for its next interval"},
+	proto.ErrTableIsReadOnly: {mend: "the table is read-only: see system.replicas, and whether its Keeper or ZooKeeper can be reached"},
+	errTableReadOnly:         {mend: "the table is set to be read-only: ALTER TABLE ... MODIFY SETTING table_readonly = 0"},
+	proto.ErrNotEnoughSpace:  {mend: "the server's disk is full: make room on it"},
+	errViolatedConstraint:    {mend: "a CONSTRAINT of a table that a materialised view fills refuses the batch: drop it, or have the view leave such rows out"},
+
+	proto.ErrFunctionThrowIfValueIsNonZero:     expressionFails,
+	proto.ErrCannotParseText:                   expressionFails,
+	proto.ErrCannotParseInputAssertionFailed:   expressionFails,
+	proto.ErrCannotParseDate:                   expressionFails,
+	proto.ErrCannotParseDatetime:               expressionFails,
+	proto.ErrCannotParseNumber:                 expressionFails,
+	proto.ErrArgumentOutOfBound:                expressionFails,
+	proto.ErrIllegalDivision:                   expressionFails,
+	proto.ErrDecimalOverflow:                   expressionFails,
 	proto.ErrNoZookeeper:                       {mend: "the server does not reach its Keeper or ZooKeeper"},
 	proto.ErrTooFewLiveReplicas:                {mend: "there are fewer replicas than the sink's quorum asks for: start them, or lower `quorum`"},
 	proto.ErrUnsatisfiedQuorumForPreviousWrite: {mend: "the insert before has not reached its quorum yet: see whether the other replicas are up"},

@@ -91,8 +91,6 @@ func TestRefusalsAreToldApart(t *testing.T) {
 		{name: "read only user", user: "reader", says: "may only read"},
 		{name: "no grant", user: "stranger", says: "GRANT SELECT, INSERT"},
 		{name: "quota", user: "small", rows: 1000, says: "quota is used up"},
-		{name: "constraint", user: "default", begin: func(r *rig) { r.server.Query(r, "ALTER TABLE "+r.table+" ADD CONSTRAINT c CHECK n > 1") },
-			end: func(r *rig) { r.server.Query(r, "ALTER TABLE "+r.table+" DROP CONSTRAINT c") }, says: "CONSTRAINT of the table"},
 		{name: "read only table", user: "default", begin: set("table_readonly = 1"), end: set("table_readonly = 0"), says: "read-only"},
 		{name: "space", user: "default", begin: set("min_free_disk_bytes_to_perform_insert = 1000000000000000"), end: reset("min_free_disk_bytes_to_perform_insert"), says: "disk is full"},
 		{name: "parts", user: "default", begin: set("parts_to_throw_insert = 1, parts_to_delay_insert = 1, max_delay_to_insert = 1"), end: reset("parts_to_throw_insert, parts_to_delay_insert, max_delay_to_insert"),

@@ -3,6 +3,7 @@ package clickhouse
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -24,7 +25,8 @@ type block struct {
 	rows    int
 	expect  int // rows of the batch in progress; 0: not known
 	misfit  pipelines.Misfit
-	marks   []string // columns of the row in progress that hold something else than the record said
+	refused *refusedRows // nil: none
+	marks   []string     // columns of the row in progress that hold something else than the record said
 
 	mu      sync.Mutex // guards what follows, of the INSERT in progress
 	changed error      // the table is no longer what the block was made for
@@ -172,6 +174,11 @@ func (b *block) Reset() {
 
 // Append adds the event as a row, or none of it.
 func (b *block) Append(e *pipelines.Event) error {
+	if b.refused != nil {
+		if why := b.refused.reason(e.Meta.Partition, e.Meta.Offset); why != "" {
+			return &sinks.RejectError{Err: fmt.Errorf("%w %s", sinks.ErrConstraint, why)}
+		}
+	}
 	b.marks = b.marks[:0]
 	for i := range b.fields {
 		if err := b.add(&b.fields[i], e); err != nil {

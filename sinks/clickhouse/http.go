@@ -215,7 +215,7 @@ func nativeFormat(b *block) ([]byte, error) {
 	return buf.Buf, err
 }
 
-func (c *httpConn) keys(ctx context.Context, b *block, key string) ([][]string, error) {
+func (c *httpConn) ask(ctx context.Context, b *block, query string) ([][]string, error) {
 	plain, err := nativeFormat(b)
 	if err != nil {
 		return nil, err
@@ -237,7 +237,7 @@ func (c *httpConn) keys(ctx context.Context, b *block, key string) ([][]string, 
 		return nil, err
 	}
 	p := parametersOf(readSettings)
-	p.Set("query", keysQuery(key)+" FORMAT JSONCompactEachRow")
+	p.Set("query", query+" FORMAT JSONCompactEachRow")
 	p.Set(keysTable+"_format", "Native")
 	p.Set(keysTable+"_structure", strings.Join(structure, ", "))
 	answer, err := c.do(ctx, p, m.FormDataContentType(), &form)

@@ -119,9 +119,9 @@ func (c *native) insert(ctx context.Context, b *block, identity string, settings
 	return parts, err
 }
 
-func (c *native) keys(ctx context.Context, b *block, key string) ([][]string, error) {
+func (c *native) ask(ctx context.Context, b *block, query string) ([][]string, error) {
 	return c.rows(ctx, ch.Query{
-		Body:          keysQuery(key),
+		Body:          query,
 		ExternalTable: keysTable,
 		ExternalData:  b.input,
 		Settings:      readSettings,

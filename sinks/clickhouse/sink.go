@@ -43,6 +43,7 @@ type Sink struct {
 	servers servers
 
 	largest largest
+	refused refusedRows
 }
 
 // New makes the sink of spec.ClickHouse. The server is not asked before Check.
@@ -117,7 +118,12 @@ func (s *Sink) NewBlock() (sinks.Block, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newBlock(s.spec, t)
+	b, err := newBlock(s.spec, t)
+	if err != nil {
+		return nil, err
+	}
+	b.refused = &s.refused
+	return b, nil
 }
 
 // Write inserts the block. One connection carries one query at a time; a connection that had an error is not used again.
@@ -147,6 +153,12 @@ func (s *Sink) Write(ctx context.Context, b *sinks.Batch) error {
 		if split := (*sinks.SplitError)(nil); errors.As(err, &split) {
 			return split
 		}
+	}
+	switch {
+	case err == nil:
+		s.refused.pass(b.Claim, true, time.Now())
+	case violated(err):
+		return explain(s.turnAway(ctx, rows, b.Claim, err))
 	}
 	return s.keepWhole(ctx, t, b.Claim, explain(err))
 }
@@ -191,6 +203,7 @@ func (s *Sink) Stored(ctx context.Context, c sinks.Claim) (stored sinks.Stored, 
 	if err != nil {
 		return sinks.Stored{Max: -1, MaxUnknown: -1}, err
 	}
+	s.refused.pass(c, false, time.Now())
 	err = s.with(ctx, c.Partition, func(conn transport) error { return stillRuns(ctx, conn, c) }) // before anything is read
 	if err != nil {
 		return sinks.Stored{Max: -1, MaxUnknown: -1}, explain(err)

@@ -29,7 +29,7 @@ func (s *Sink) split(ctx context.Context, conn transport, b *block, refused erro
 	if b.table.partitionKey == "" {
 		return refused // the server would not have refused it
 	}
-	rows, err := conn.keys(ctx, b, b.table.partitionKey)
+	rows, err := conn.ask(ctx, b, keysQuery(b.table.partitionKey))
 	if err != nil {
 		return fmt.Errorf("ask for the partitions of %d rows: %w (after: %w)", b.rows, err, refused)
 	}

@@ -20,8 +20,8 @@ type transport interface {
 	query(ctx context.Context, statement string, n int, settings []ch.Setting) ([][]string, error)
 	// insert sends the block and returns when it is stored, with the parts that were made of it, 0 where the server does not say.
 	insert(ctx context.Context, b *block, identity string, settings []ch.Setting) (parts int, err error)
-	// keys returns for each row of the block its offset and its partition of the table, as text.
-	keys(ctx context.Context, b *block, key string) ([][]string, error)
+	// ask returns the rows of a query over the block's rows, which it knows as keysTable: two columns of text.
+	ask(ctx context.Context, b *block, query string) ([][]string, error)
 	// usable says that the connection can carry another request.
 	usable() bool
 	close()
