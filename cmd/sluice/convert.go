@@ -52,7 +52,11 @@ func convertFile(cmd *cobra.Command, file string, convert func([]byte) (*convert
 		return errUsage{fmt.Errorf("%s: %w", file, err)}
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s:%d: %s\n", file, n.Line, n.What)
+		at := file
+		if n.Line > 0 {
+			at = fmt.Sprintf("%s:%d", file, n.Line)
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", at, n.What)
 	}
 	if r.Count == 0 {
 		return errors.New("there is no input in it that could be made a pipeline")

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Note says what was not carried over, or not just as it was.
@@ -69,7 +70,18 @@ func (c *converter) refuse(n *node, why string) {
 		return
 	}
 	n.all()
-	c.note(n, "%s: not carried over: %s", n.key, why)
+	c.note(n, "%s: not carried over: %s", n.subject(), why)
+}
+
+// age carries over how old what is passed over may be.
+func (c *converter) age(p *pipeline, n *node, text string) {
+	if d, err := time.ParseDuration(text); err != nil || d <= 0 {
+		if n != nil && text != "" && text != "0" {
+			c.note(n, "%s: not carried over: %q is no duration such as 24h", n.subject(), text)
+		}
+		return
+	}
+	p.option("ignore_older", text)
 }
 
 // add adds a pipeline under a name of its own.
@@ -99,6 +111,7 @@ func (c *converter) result(root *node) *Result {
 		c.notes = append(c.notes, Note{line, what + ": not carried over: there is nothing like it, or it is not needed"})
 	})
 	slices.SortStableFunc(c.notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
+	c.splitTopics()
 	c.notes = slices.Compact(c.notes) // what several pipelines have in common is said once
 	var b strings.Builder
 	for i, p := range c.out {
@@ -108,6 +121,28 @@ func (c *converter) result(root *node) *Result {
 		p.write(&b)
 	}
 	return &Result{YAML: b.String(), Count: len(c.out), Notes: c.notes}
+}
+
+// splitTopics gives a topic of its own to a pipeline whose records are of another kind than those of the first that has it: raw lines, or events.
+func (c *converter) splitTopics() {
+	first := map[string]*pipeline{}
+	for _, p := range c.out {
+		f := first[p.topic]
+		if p.topic == "" || f == nil {
+			first[p.topic] = p
+			continue
+		}
+		if p.events() != f.events() {
+			was := p.topic
+			p.topic += "-" + p.name
+			c.notes = append(c.notes, Note{0, fmt.Sprintf("topic: records of pipeline %s are of another kind than those of %s (events, or raw lines), so they go to topic %s instead of %s", p.name, f.name, p.topic, was)})
+		}
+	}
+}
+
+// events says that a pipeline's records are events, not raw lines.
+func (p *pipeline) events() bool {
+	return p.input == "journald" || p.input == "syslog" || slices.ContainsFunc(p.process, func(s string) bool { return strings.HasPrefix(s, "parse: ") })
 }
 
 // write renders a pipeline.

@@ -53,6 +53,13 @@ func (c *converter) filebeatInput(in *node) {
 		if units := in.get("units").texts(); len(units) > 0 {
 			p.option("units", list(units))
 		}
+		matches := append(in.get("include_matches").texts(), in.get("include_matches", "match").texts()...)
+		if len(matches) > 0 {
+			p.option("matches", list(matches))
+		}
+	case "syslog":
+		p.input = "syslog"
+		c.filebeatSyslog(p, in)
 	default:
 		c.refuse(in, "no input "+kind)
 		return
@@ -63,6 +70,20 @@ func (c *converter) filebeatInput(in *node) {
 		in.get("fields_under_root")
 	}
 	c.add(p)
+}
+
+// filebeatSyslog carries over where messages are taken.
+func (c *converter) filebeatSyslog(p *pipeline, in *node) {
+	var listen []string
+	for _, network := range []string{"tcp", "udp"} {
+		if host := in.get("protocol", network, "host").string(); host != "" {
+			listen = append(listen, network+"://"+host)
+		}
+	}
+	if path := in.get("protocol", "unix", "path").string(); path != "" {
+		listen = append(listen, "unix://"+path)
+	}
+	p.option("listen", list(listen))
 }
 
 // filebeatFiles carries over which files are followed and how.
@@ -79,10 +100,10 @@ func (c *converter) filebeatFiles(p *pipeline, in *node, kind string) {
 	}
 	if kind == "container" {
 		p.option("container", "{}")
-		in.get("stream")
+		c.filebeatStream(p, in.get("stream"))
 	}
 	if x := in.find("ignore_older"); x != nil {
-		c.refuse(x, "files of any age are read; leave them out by pattern")
+		c.age(p, x, x.string())
 	}
 	for _, key := range [][]string{{"max_bytes"}, {"message_max_bytes"}} {
 		if x := in.get(key...); x != nil {
@@ -94,12 +115,19 @@ func (c *converter) filebeatFiles(p *pipeline, in *node, kind string) {
 			p.option("scan_interval", x.string())
 		}
 	}
-	switch enc := strings.ToLower(in.get("encoding").string()); enc {
+	switch enc := strings.TrimSuffix(strings.ToLower(in.get("encoding").string()), "-bom"); enc {
 	case "", "plain", "utf-8":
 	case "utf-16le", "utf-16be":
 		p.option("encoding", enc)
 	default:
 		c.note(in.find("encoding"), "encoding: not carried over: %s", enc)
+	}
+}
+
+// filebeatStream keeps lines of one stream of a container.
+func (c *converter) filebeatStream(p *pipeline, n *node) {
+	if s := n.string(); s == "stdout" || s == "stderr" {
+		p.process = append(p.process, drop("headers.stream != "+quote(s)))
 	}
 }
 
@@ -139,6 +167,7 @@ func (c *converter) filebeatLines(p *pipeline, in *node) {
 				if !hasOption(p, "container") {
 					p.option("container", "{}")
 				}
+				c.filebeatStream(p, y.get("stream"))
 				y.all()
 			default:
 				c.refuse(y, "no such parser")
@@ -223,6 +252,9 @@ func (c *converter) filebeatKafka(p *pipeline, kafka *node) {
 		topic = ""
 	}
 	p.topic = topic
+	for _, key := range []string{"username", "password", "sasl", "ssl"} {
+		c.refuse(kafka.find(key), "write it into `brokers`, as `sasl` and `tls` (docs/pipelines.md)")
+	}
 	switch codec := kafka.get("compression").string(); codec {
 	case "":
 	case "none", "gzip", "snappy", "lz4", "zstd":

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -26,6 +27,9 @@ func FluentBit(src []byte) (*Result, error) {
 			c.refuse(s, "parsers are json, nginx and syslog; others can be said with `set`")
 		case "input":
 			c.fluentInput(s)
+		}
+		if strings.HasPrefix(s.key, "@") {
+			c.refuse(s, "included files and variables are not followed: put their text in its place and convert again")
 		}
 	}
 	c.fluentOutputs(root)
@@ -122,7 +126,12 @@ func (c *converter) fluentTail(p *pipeline, in *node) {
 		p.option("rotate_grace", withUnit(x, "s"))
 	}
 	c.refuse(in.find("db"), "`sluice agent positions import --from fluent-bit` takes the positions over")
-	c.refuse(in.find("ignore_older"), "files of any age are read; leave them out by pattern")
+	if x := in.get("ignore_older"); x != nil {
+		c.age(p, x, withUnit(x.string(), "s"))
+	}
+	c.refuse(in.find("parser_firstline"), "its pattern stands in the parsers' file: write it as collect.file.multiline.start")
+	c.refuse(in.find("skip_long_lines"), "lines beyond collect.file.line_bytes_max are cut, and the file goes on")
+	in.get("multiline")
 	c.refuse(in.find("mem_buf_limit"), "`sluice agent --memory-max` bounds all pipelines together")
 	if x := in.get("path_key"); x != nil {
 		c.note(x, "path_key: the path is the header `path` of each record")
@@ -168,7 +177,9 @@ func (c *converter) fluentSystemd(p *pipeline, in *node) {
 	if x := in.get("path").string(); x != "" {
 		p.option("directory", quote(x))
 	}
-	in.get("read_from_tail")
+	if in.get("read_from_tail").yes() {
+		p.option("start_at", "end")
+	}
 }
 
 func (c *converter) fluentSyslog(p *pipeline, in *node) {
@@ -229,6 +240,9 @@ func (c *converter) fluentOutputs(root *node) {
 		}
 		for _, p := range c.concerned(root, s) {
 			p.brokers = strings.Split(s.get("brokers").string(), ",")
+			if codec := s.get("rdkafka.compression.codec").string(); slices.Contains([]string{"none", "gzip", "snappy", "lz4", "zstd"}, codec) {
+				p.extra = []string{"compression: " + codec}
+			}
 			topics := strings.Split(s.get("topics").string(), ",")
 			if p.topic = strings.TrimSpace(topics[0]); len(topics) > 1 {
 				c.note(s.find("topics"), "topics: the first of several is taken")
@@ -244,6 +258,15 @@ func (c *converter) fluentFilters(root *node) {
 		}
 		kind := strings.ToLower(s.get("name").string())
 		of := c.concerned(root, s)
+		if kind == "kubernetes" {
+			for _, p := range of {
+				if hasOption(p, "container") {
+					p.options = append(slices.DeleteFunc(p.options, func(o string) bool { return o == "container: {}" }), "container: {kubernetes: {}}")
+				}
+			}
+			c.refuse(s, "labels of pods are headers `label.KEY`, of which collect.file.container.kubernetes chooses, and JSON lines are parsed with container.json")
+			continue
+		}
 		if kind != "grep" && kind != "record_modifier" && kind != "modify" {
 			c.refuse(s, "no filter "+kind)
 			continue
@@ -254,6 +277,9 @@ func (c *converter) fluentFilters(root *node) {
 				c.fluentGrep(of, x)
 			case (kind == "record_modifier" && x.key == "record" || kind == "modify" && (x.key == "add" || x.key == "set")) && x.scalar:
 				name, value, _ := strings.Cut(x.string(), " ")
+				if strings.Contains(value, "${") {
+					c.note(x, "%s: %q stands as it is: variables of the environment are not put in; write the value", x.key, value)
+				}
 				for _, p := range of {
 					p.label(name, strings.TrimSpace(value))
 				}

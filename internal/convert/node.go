@@ -29,6 +29,19 @@ func (n *node) get(path ...string) *node {
 	return x
 }
 
+// subject is what a value is called in a note: by its name, or as an entry of a list by its own, or by what it is of.
+func (n *node) subject() string {
+	if n.key != "" {
+		return n.key
+	}
+	for _, key := range []string{"job_name", "id", "type", "name"} {
+		if x := n.find(key); x != nil && x.scalar {
+			return key + " " + x.text
+		}
+	}
+	return "an entry"
+}
+
 // find is a value by its path, not marked.
 func (n *node) find(path ...string) *node {
 	for _, key := range path {

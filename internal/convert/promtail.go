@@ -3,6 +3,7 @@ package convert
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -39,8 +40,15 @@ func (c *converter) promtailJob(job *node) {
 		if dir := j.get("path").string(); dir != "" {
 			p.option("directory", quote(dir))
 		}
+		if m := strings.Fields(j.get("matches").string()); len(m) > 0 {
+			p.option("matches", list(m))
+		}
 		c.labels(p, j.find("labels"))
-		c.refuse(j.find("max_age"), "a first start begins with what is to come (start_at: end), or with all there is (beginning)")
+		if age := j.get("max_age"); age != nil {
+			c.age(p, age, age.string())
+		} else {
+			p.option("ignore_older", "7h") // Promtail's own
+		}
 		c.add(p)
 	}
 	if s := job.find("syslog"); s != nil {
@@ -50,24 +58,36 @@ func (c *converter) promtailJob(job *node) {
 			network = "tcp"
 		}
 		p.option("listen", list([]string{network + "://" + s.get("listen_address").string()}))
+		if idle := s.get("idle_timeout").string(); idle != "" {
+			p.option("idle_timeout", idle)
+		}
+		if x := s.get("label_structured_data"); x.yes() {
+			c.note(x, "label_structured_data: structured data is the field `data` of each event, and no label")
+		}
 		c.labels(p, s.find("labels"))
 		c.add(p)
 	}
 	if k := job.find("kubernetes_sd_configs"); k != nil {
 		p := &pipeline{comment: "containers of job " + name, name: name, input: "file"}
 		p.option("include", list([]string{"/var/log/pods/*/*/*.log"}))
-		p.option("container", "{}")
+		p.option("container", "{kubernetes: {}}")
 		k.all()
 		c.note(k, "kubernetes_sd_configs: the containers' files of this node are followed; namespaces are chosen by collect.file.container.namespaces")
-		c.refuse(job.find("relabel_configs"), "metadata comes from the files' paths")
+		c.refuse(job.find("relabel_configs"), "what is known of a pod are headers: `pod`, `namespace`, `label.KEY` and so on, of which collect.file.container.kubernetes chooses")
 		c.add(p)
 	}
 	for _, p := range c.out[before:] {
 		c.promtailStages(p, job.find("pipeline_stages"))
 	}
-	if len(c.out) == before {
-		c.refuse(job, "no input that there is here")
+	if len(c.out) > before {
+		return
 	}
+	for _, x := range job.entries() {
+		if x.key != "job_name" && x.key != "pipeline_stages" && x.key != "relabel_configs" {
+			c.refuse(x, "there is no such input; job "+name+" is left out")
+		}
+	}
+	job.all()
 }
 
 func (c *converter) promtailStatic(job string, labels *node) {
@@ -88,6 +108,9 @@ func (c *converter) promtailStatic(job string, labels *node) {
 func (c *converter) labels(p *pipeline, n *node) {
 	for _, l := range n.entries() {
 		if l.scalar && !l.used && len(l.key) > 0 && !regexp.MustCompile(`^__`).MatchString(l.key) {
+			if strings.Contains(l.text, "${") {
+				c.note(l, "%s: %q stands as it is: variables of the environment are not put in; write the value", l.key, l.text)
+			}
 			p.label(l.key, l.string())
 		}
 	}
