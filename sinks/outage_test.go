@@ -1,13 +1,17 @@
 package sinks
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/sluice-io/sluice/internal/testenv"
@@ -161,4 +165,62 @@ func TestBrokerThatCannotBeReachedIsLoggedOnce(t *testing.T) {
 	if got := text.lines("level="); len(got) != 3 || !strings.Contains(got[0], "127.0.0.1:9092") || !strings.Contains(got[2], "can be reached again") {
 		t.Errorf("%q", got)
 	}
+}
+
+// TestCircuit: the gauge says that the destination does not take the batch of some partition, from the first refusal until it takes that.
+func TestCircuit(t *testing.T) {
+	r := newRig(t, 2, "")
+	sink := newMemSink(true)
+	var refuses atomic.Bool
+	sink.fail = func(b *Batch, _ bool) error {
+		if refuses.Load() && b.Claim.Partition == 1 {
+			return errors.New("disk full")
+		}
+		return nil
+	}
+	reg := prometheus.NewRegistry()
+	w, err := NewWorker(quiet(), reg, r.pipe, r.pipe.Sinks[0], sink, Config{Brokers: []string{r.addr}, SessionTimeout: 6 * time.Second, BackoffMax: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	is := func(circuit, retrying float64) func() bool {
+		return func() bool {
+			return gauge(t, reg, "sluice_sink_circuit_open") == circuit && stateGauge(t, reg, StateRetrying) == retrying
+		}
+	}
+	r.produce("a", 100, 2)
+	r.await("the rows", func() bool { return sink.total() == 100 })
+	r.await("the circuit to be closed", is(0, 0))
+	refuses.Store(true)
+	r.produce("b", 100, 2)
+	r.await("the circuit to be open", is(1, 1))
+	r.await("the other partition's rows", func() bool { return sink.total() == 150 })
+	refuses.Store(false)
+	r.await("the circuit to be closed again", is(0, 0))
+	r.await("all rows", func() bool { return sink.total() == 200 })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	r.verify(sink, "b", 100)
+}
+
+// stateGauge is how many partitions are in a state.
+func stateGauge(t *testing.T, reg *prometheus.Registry, state State) float64 {
+	families, err := reg.Gather()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "sluice_sink_partition_states" && slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == string(state) }) {
+				return m.GetGauge().GetValue()
+			}
+		}
+	}
+	t.Errorf("no metric of the state %s", state)
+	return 0
 }

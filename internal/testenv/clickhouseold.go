@@ -39,8 +39,9 @@ type OldClickHouse struct {
 }
 
 // ClickHouseReplicas starts n servers whose tables replicate each other through
-// the ZooKeeper at host:port, in a chroot of their own.
-func ClickHouseReplicas(t testing.TB, zooKeeper string, n int) []*OldClickHouse {
+// the ZooKeeper at host:port, in a chroot of their own. profile is XML of settings
+// that all queries have: the servers take none with a query.
+func ClickHouseReplicas(t testing.TB, zooKeeper string, n int, profile ...string) []*OldClickHouse {
 	t.Helper()
 	parts := need(t, oldClickHousePart)
 	host, port, err := net.SplitHostPort(zooKeeper)
@@ -54,7 +55,7 @@ func ClickHouseReplicas(t testing.TB, zooKeeper string, n int) []*OldClickHouse 
 		s := &OldClickHouse{again: again{Dir: t.TempDir()}}
 		native := FreePort(t)
 		s.Addr = fmt.Sprintf("127.0.0.1:%d", native)
-		config := map[string]any{"Dir": s.Dir, "NativePort": native, "InterserverPort": FreePort(t), "ZooKeeperPort": port, "Chroot": chroot, "Replica": replica}
+		config := map[string]any{"Dir": s.Dir, "NativePort": native, "InterserverPort": FreePort(t), "ZooKeeperPort": port, "Chroot": chroot, "Replica": replica, "Profile": strings.Join(profile, "")}
 		writeClickHouseConfig(t, oldClickHouseTemplates, s.Dir, config)
 		s.command = Command{
 			Name: "clickhouse-old",

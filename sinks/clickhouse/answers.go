@@ -78,6 +78,7 @@ var answers = map[proto.Error]answer{
 	proto.ErrIllegalDivision:                   expressionFails,
 	proto.ErrDecimalOverflow:                   expressionFails,
 	proto.ErrNoZookeeper:                       {mend: "the server does not reach its Keeper or ZooKeeper"},
+	proto.ErrKeeperException:                   {mend: "the server does not reach its Keeper or ZooKeeper"},
 	proto.ErrTooFewLiveReplicas:                {mend: "there are fewer replicas than the sink's quorum asks for: start them, or lower `quorum`"},
 	proto.ErrUnsatisfiedQuorumForPreviousWrite: {mend: "the insert before has not reached its quorum yet: see whether the other replicas are up"},
 }

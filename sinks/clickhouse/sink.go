@@ -189,7 +189,8 @@ func (s *Sink) insertSettings(ctx context.Context, identity string) []ch.Setting
 		left := max(int(time.Until(deadline).Seconds()), 1)
 		settings = append(settings,
 			ch.Setting{Key: "receive_timeout", Value: strconv.Itoa(left)},
-			ch.Setting{Key: "max_execution_time", Value: strconv.Itoa(left)})
+			ch.Setting{Key: "max_execution_time", Value: strconv.Itoa(left)},
+			ch.Setting{Key: "insert_quorum_timeout", Value: strconv.Itoa(1000 * left)}) // milliseconds; the wait for a quorum ends by no other
 	}
 	return settings
 }
