@@ -451,7 +451,8 @@ func (a *Agent) save() error {
 	a.saving.Lock()
 	defer a.saving.Unlock()
 	members := a.list()
-	if !a.moved && !slices.ContainsFunc(members, func(m *member) bool { return m.soiled() }) {
+	// On a full disk the second of two checkpoints makes room, though nothing has moved since the first.
+	if !a.moved && !slices.ContainsFunc(members, func(m *member) bool { return m.soiled() || m.kept.trouble() != nil }) {
 		a.written.Store(a.cfg.Now().UnixNano()) // it is as good as new
 		return nil
 	}
