@@ -50,6 +50,8 @@ const (
 type HDFSConfig struct {
 	DataNodes   int // 0: 1
 	Replication int // default of new files; 0: 1
+	// LateReports has DataNodes report what they have once a second: until then the NameNode does not take a file as complete.
+	LateReports bool
 	// Pair has two NameNodes, one active and one standing by.
 	Pair bool
 	// Security has it demand Kerberos of all, without a Pair; WebHDFS is of no use then. nil: it believes who its clients say they are.
@@ -271,6 +273,9 @@ func (s *HDFSServer) configure(cfg HDFSConfig) error {
 		if err := s.configurePair(core, site); err != nil {
 			return err
 		}
+	}
+	if cfg.LateReports {
+		site["dfs.blockreport.incremental.intervalMsec"] = "1000"
 	}
 	if cfg.Security != nil {
 		cfg.Security.configure(core, site)

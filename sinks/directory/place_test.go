@@ -344,3 +344,29 @@ func (f *stuckFS) Rename(from, to string) error {
 	}
 	return f.FS.Rename(from, to)
 }
+
+// TestInterleavedSchemasMakeOneFile: rows of two shapes that come in turns, and of one field with two types, are one file, and each has its values.
+func TestInterleavedSchemasMakeOneFile(t *testing.T) {
+	for _, format := range []string{"json", "parquet", "avro"} {
+		t.Run(format, func(t *testing.T) {
+			r := newRig(t, jsonTopic, "    format: "+format+"\n")
+			values := make([]string, 1000)
+			for i := range values {
+				values[i] = []string{`{"a":1,"x":7}`, `{"b":"two","x":"seven"}`}[i%2]
+			}
+			r.write(0, values...)
+			rows := r.rows()
+			if len(rows) != len(values) {
+				t.Fatalf("%d rows, want %d", len(rows), len(values))
+			}
+			for i, row := range rows {
+				if even := i%2 == 0; even != (fmt.Sprint(row.Fields["a"]) == "1") || even == (fmt.Sprint(row.Fields["b"]) == "two") {
+					t.Fatalf("row %d: %v", i, row.Fields)
+				}
+				if want := []string{"7", "seven"}[i%2]; fmt.Sprint(row.Fields["x"]) != want || row.File != rows[0].File {
+					t.Fatalf("row %d of %s: %v", i, row.File, row.Fields)
+				}
+			}
+		})
+	}
+}

@@ -469,3 +469,38 @@ func TestFileNames(t *testing.T) {
 		}
 	}
 }
+
+// TestSameContentIsStoredTwice: content is not identity, offsets are.
+func TestSameContentIsStoredTwice(t *testing.T) {
+	for _, format := range []string{"json", "parquet", "avro"} {
+		t.Run(format, func(t *testing.T) {
+			r := newRig(t, jsonTopic, "    format: "+format+"\n")
+			r.write(0, `{"n":1}`, `{"n":1}`)
+			r.write(2, `{"n":1}`, `{"n":1}`)
+			rows := r.rows()
+			for i, row := range rows {
+				if row.Offset != int64(i) || fmt.Sprint(row.Fields["n"]) != "1" {
+					t.Errorf("row %d: %+v", i, row)
+				}
+			}
+			if len(rows) != 4 {
+				t.Errorf("%d rows, want 4", len(rows))
+			}
+		})
+	}
+}
+
+// TestNumbersOutOfRangeAreNeverWrapped: what no 64 bits hold is refused by the column that it would not fit.
+func TestNumbersOutOfRangeAreNeverWrapped(t *testing.T) {
+	r := newRig(t, jsonTopic, "")
+	r.write(0, `{"i":1,"f":1.5}`)
+	r.restart()
+	b, refused := r.block(1, `{"i":9223372036854775808}`, `{"i":-9223372036854775809}`, `{"i":1e300}`, `{"f":1e400}`, `{"i":9223372036854775807,"f":-1e308}`)
+	if len(refused) != 4 {
+		t.Errorf("refused %v", refused)
+	}
+	r.store(b, 1, 5)
+	if rows := r.rows(); len(rows) != 2 || rows[1].Offset != 5 || rows[1].Fields["i"] != int64(9223372036854775807) || rows[1].Fields["f"] != -1e308 {
+		t.Errorf("%+v", rows)
+	}
+}

@@ -8,6 +8,7 @@
 //   - Its rename replaces a file silently. What must not be replaced is a directory with a file in it, which no rename replaces.
 //   - Its requests to a NameNode wait for ever. Here each connection has a timeout for a single read or write, after which it is closed, and the next request
 //     takes the next NameNode.
+//   - It tells of a file's last block once. When the block before was not yet complete then, the file never is, and is written again after the timeout.
 //   - It keeps the key of encrypted blocks for ever, and asks for the renewal of tickets that have ended. With Kerberos, a client that failed is replaced.
 //   - It writes blocks under integrity, or under privacy without AES, that it cannot read. So with Kerberos a start writes a file and reads it back.
 //   - It cannot have the DataNodes sync a block (hsync). A closed file is in the memory of all its DataNodes, so it outlives processes and single machines, not a power

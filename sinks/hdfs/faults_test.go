@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -108,17 +109,18 @@ func (w *worker) wantStored(n int64) {
 		w.Fatal(err)
 	}
 	defer f.Close()
-	seen := map[int64]bool{}
+	seen, files := map[int64]bool{}, map[string]bool{}
 	err = directory.ReadFrom(f, func(row directory.Row) error {
 		if seen[row.Offset] || row.Fields["n"] != row.Offset || len(row.Fields["pad"].(string)) != rowBytes {
 			return fmt.Errorf("offset %d in %s is doubled or damaged", row.Offset, row.File)
 		}
-		seen[row.Offset] = true
+		seen[row.Offset], files[row.File] = true, true
 		return nil
 	})
 	if err != nil {
 		w.Fatal(err)
 	}
+	wantNoEmptyFiles(w, f, files, "")
 	if int64(len(seen)) != n {
 		w.Errorf("%d offsets are stored, want %d", len(seen), n)
 	}
@@ -185,6 +187,68 @@ func TestNoPermission(t *testing.T) {
 	_, err = sink.Check(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "permission denied") || !strings.Contains(err.Error(), "/owned") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestPermissionTakenAway while the sink runs: it waits, says so, and goes on when it may write again.
+func TestPermissionTakenAway(t *testing.T) {
+	s := testenv.HDFS(t)
+	newWorker(t, s.Addr, s.User, "/taken", plain)
+	owner := func(name string) {
+		t.Helper()
+		s.WebHDFS(t, http.MethodPut, "/taken", url.Values{"op": {"SETOWNER"}, "owner": {name}})
+	}
+	owner("mallory")
+	w := newWorker(t, s.Addr, "mallory", "/taken", plain)
+	if err := w.once(0, 9); err != nil {
+		t.Fatal(err)
+	}
+	owner(s.User)
+	for range 2 {
+		err := w.once(10, 19)
+		var reject *sinks.RejectError
+		if err == nil || errors.As(err, &reject) || !strings.Contains(err.Error(), "permission denied") {
+			t.Fatalf("%v", err)
+		}
+		w.wantStored(10)
+	}
+	owner("mallory")
+	if err := w.once(10, 19); err != nil {
+		t.Fatal(err)
+	}
+	w.wantStored(20)
+}
+
+// TestCloseIsWaitedFor: DataNodes that report late have the NameNode say that a file is not complete yet; it gets its final name when it is, and not before.
+func TestCloseIsWaitedFor(t *testing.T) {
+	if !*everyStep {
+		t.Skip("starts an HDFS of its own: make test-files")
+	}
+	s := testenv.StartHDFS(t, testenv.HDFSConfig{LateReports: true})
+	w := newWorker(t, s.Addr, s.User, "/late", plain) // files of one block
+	for lo := int64(0); lo < 900; lo += 300 {
+		if err := w.once(lo, lo+299); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.wantStored(900)
+	log := s.NameNode.Output()
+	renames := regexp.MustCompile(`cmd=rename \S+\s+src=(\S+)\s+dst=/late/p-0-`).FindAllStringSubmatchIndex(log, -1)
+	if len(renames) != 3 {
+		t.Fatalf("%d files got a final name, want 3", len(renames))
+	}
+	waited := 0
+	for _, at := range renames {
+		before, temporary := log[:at[0]], log[at[2]:at[3]]
+		if !strings.Contains(before, "completeFile: "+temporary+" is closed") {
+			t.Errorf("%s got its final name before it was complete", temporary)
+		}
+		if strings.Contains(before, "is COMMITTED but not COMPLETE") && strings.Contains(before, "in file "+temporary) {
+			waited++
+		}
+	}
+	if waited == 0 {
+		t.Error("the NameNode has never said that a file is not complete yet: the test tests nothing")
 	}
 }
 

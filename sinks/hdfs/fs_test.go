@@ -2,10 +2,12 @@ package hdfs_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"os"
+	"path"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -59,10 +61,11 @@ func open(addr, user, path string) (directory.FS, error) {
 
 func openWith(pipe *pipelines.Pipeline) (directory.FS, error) {
 	sink, err := hdfs.New(slog.New(slog.DiscardHandler), pipe.Sinks[0])
-	if err == nil {
-		_, err = sink.Check(context.Background())
-	}
 	if err != nil {
+		return nil, err
+	}
+	_, err = sink.Check(context.Background())
+	if err := errors.Join(err, sink.Close()); err != nil {
 		return nil, err
 	}
 	return hdfs.NewFS(pipe.Sinks[0].HDFS)
@@ -74,12 +77,12 @@ var roots atomic.Int64
 func named(t testing.TB) (string, directory.FS) {
 	t.Helper()
 	s := testenv.HDFS(t)
-	path := fmt.Sprintf("/test-%d-%d", os.Getpid(), roots.Add(1))
-	f, err := open(s.Addr, s.User, path)
+	root := fmt.Sprintf("/test-%d-%d", os.Getpid(), roots.Add(1))
+	f, err := open(s.Addr, s.User, root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Addr + "," + s.User + "," + path, f
+	return s.Addr + "," + s.User + "," + root, f
 }
 
 func fresh(t testing.TB) directory.FS {
@@ -100,4 +103,23 @@ func TestRenameLandsLate(t *testing.T) {
 		t.Skip("a matter of the ledger, tested on local directories; -every-step does it here too")
 	}
 	filetest.LateRenames(t, fresh)
+}
+
+// wantNoEmptyFiles walks all that readers see, and wants no file but those that have rows.
+func wantNoEmptyFiles(t testing.TB, f directory.FS, withRows map[string]bool, at string) {
+	t.Helper()
+	entries, err := f.List(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		name := path.Join(at, e.Name)
+		switch {
+		case strings.HasPrefix(e.Name, "_") || strings.HasPrefix(e.Name, "."):
+		case e.Dir:
+			wantNoEmptyFiles(t, f, withRows, name)
+		case !withRows[name]:
+			t.Errorf("%s has no row", name)
+		}
+	}
 }

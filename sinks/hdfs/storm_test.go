@@ -68,7 +68,9 @@ func (p *stormFiles) Rows(s *storm.Storm, each func(storm.Row)) {
 		s.Fatal(err)
 	}
 	defer f.(*hdfs.FS).Close()
+	files := map[string]bool{}
 	err = directory.ReadFrom(f, func(row directory.Row) error {
+		files[row.File] = true
 		parts := strings.Split(strings.TrimPrefix(row.File[strings.LastIndexByte(row.File, '/')+1:], row.Topic+"-"), "-")
 		topic, err := sinks.ParseTopicID(parts[1])
 		if err != nil {
@@ -84,12 +86,14 @@ func (p *stormFiles) Rows(s *storm.Storm, each func(storm.Row)) {
 	if err != nil {
 		s.Fatal(err)
 	}
+	wantNoEmptyFiles(s, f, files, "")
 }
 
 func (p *stormFiles) faults() []storm.Fault {
 	pair := func(*storm.Storm) bool { return p.server.Second != nil }
 	return append(storm.Faults(true),
 		storm.Fault{Name: "DataNode killed", Run: p.dataNodeKilled},
+		storm.Fault{Name: "DataNode frozen", Run: p.dataNodeFrozen},
 		storm.Fault{Name: "NameNode killed", Run: p.nameNodeKilled},
 		storm.Fault{Name: "NameNodes fail over", Run: p.failOver, Only: pair},
 		storm.Fault{Name: "active NameNode killed", Run: p.activeKilled, Only: pair},
@@ -146,11 +150,17 @@ func (p *stormFiles) failOver(s *storm.Storm) {
 	s.Produce(500)
 }
 
-func (p *stormFiles) nameNodeFrozen(s *storm.Storm) {
+func (p *stormFiles) nameNodeFrozen(s *storm.Storm) { p.frozen(s, p.server.Active()) }
+
+// dataNodeFrozen stops one of three, each of which has two thirds of the files.
+func (p *stormFiles) dataNodeFrozen(s *storm.Storm) {
+	p.frozen(s, p.server.DataNodes[s.Rng.IntN(len(p.server.DataNodes))])
+}
+
+func (p *stormFiles) frozen(s *storm.Storm, node *testenv.HDFSNode) {
 	s.One()
 	s.Produce(1500)
 	storm.Pause(s.SomeTime(300))
-	node := p.server.Active()
 	if err := node.Signal(syscall.SIGSTOP); err != nil {
 		s.Fatal(err)
 	}
