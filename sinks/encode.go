@@ -37,7 +37,7 @@ func (e *encoder) encode(b *batch, present []Range) tally {
 		x.Expect(b.records.data())
 	}
 	b.records.each(func(x *run, r *record) {
-		if len(present) > 0 && holds(present, r.offset) {
+		if len(present) > 0 && Holds(present, r.offset) {
 			t.found++
 			return
 		}

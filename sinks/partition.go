@@ -52,6 +52,7 @@ type whole struct {
 	leftOut   []Range // was stored before the first write
 	mark      int64   // see Batch.Mark
 	forgotten bool    // the destination may no longer know it: what is stored is left out
+	notKept   int     // how often it was not there when the destination said so
 }
 
 // outcome is what became of a commit.

@@ -71,8 +71,8 @@ type Stored struct {
 // Range is a run of offsets, both ends inclusive.
 type Range struct{ Lo, Hi int64 }
 
-// holds says that offset lies in one of the ranges.
-func holds(ranges []Range, offset int64) bool {
+// Holds says that offset lies in one of the ranges, which ascend.
+func Holds(ranges []Range, offset int64) bool {
 	i := sort.Search(len(ranges), func(i int) bool { return ranges[i].Hi >= offset })
 	return i < len(ranges) && ranges[i].Lo <= offset
 }
@@ -86,6 +86,8 @@ type Batch struct {
 	Identity string
 	// Repeat says that an earlier write of this claim may have succeeded or may still be running.
 	Repeat bool
+	// Again is how often the destination was found without rows of the batch which it says it has: see ErrNotKept. Identity is another each time.
+	Again int
 	// Mark is the sink's own: what Write sets is there when the batch is written again.
 	Mark int64
 	// Parts is set by Write: how many pieces the destination made of it, each of which it has to merge.
@@ -110,6 +112,13 @@ var ErrSchemaChanged = errors.New("the destination's schema has changed")
 
 // ErrForgotten is returned by Sink.Write for a repeated batch which the destination may no longer drop: what is stored is read back first, and left out.
 var ErrForgotten = errors.New("the destination may no longer know the batch")
+
+// ErrNotKept is returned by Sink.Write when the destination took a repeated batch for one that it has, and lacks rows of it: what is stored is read back, and the
+// rest is written under another identity.
+var ErrNotKept = errors.New("the destination says that it has the batch, and lacks rows of it")
+
+// AgainMax bounds the other identities of a batch: rows that are gone after so many writes are taken away by the destination itself, as by a TTL.
+const AgainMax = 3
 
 // ErrLate is why a record is rejected that came later than its sink takes.
 var ErrLate = errors.New("the record is late")

@@ -125,15 +125,34 @@ func (w *Worker) write(ctx context.Context, e *encoder, b *batch, present []Rang
 	if !b.again.written {
 		b.again.written, b.again.leftOut = true, present
 	}
-	out := &Batch{Claim: b.claim, Block: e.block, Identity: identity(b, present), Repeat: b.repeat, Mark: b.again.mark}
+	out := b.out(e.block, identity(b, present))
 	err = w.send(ctx, out)
 	b.again.mark = out.Mark
-	b.again.forgotten = b.again.forgotten || errors.Is(err, ErrForgotten)
+	b.again.learn(err)
 	var split *SplitError
 	if errors.As(err, &split) {
 		return w.writePieces(ctx, e, b, split)
 	}
 	return out.Parts, err
+}
+
+// out is a write of the batch, or of a part of it.
+func (b *batch) out(rows Block, identity string) *Batch {
+	if b.again.notKept > 0 {
+		identity += fmt.Sprintf("/again-%d", b.again.notKept)
+	}
+	return &Batch{Claim: b.claim, Block: rows, Identity: identity, Repeat: b.repeat, Mark: b.again.mark, Again: b.again.notKept}
+}
+
+// learn takes what a failed write says about the next.
+func (a *whole) learn(err error) {
+	switch {
+	case errors.Is(err, ErrForgotten):
+		a.forgotten = true
+	case errors.Is(err, ErrNotKept):
+		a.forgotten = true
+		a.notKept++
+	}
 }
 
 // writePieces sends the rows in the pieces that the destination named. A piece is known by its offsets, so a repetition that finds some of the pieces stored
@@ -144,8 +163,9 @@ func (w *Worker) writePieces(ctx context.Context, e *encoder, b *batch, split *S
 		if t.stored != int64(len(offsets)) {
 			return parts, fmt.Errorf("a piece of %d rows was encoded as %d", len(offsets), t.stored)
 		}
-		out := &Batch{Claim: b.claim, Block: e.block, Identity: offsetsIdentity(b.claim, offsets), Repeat: b.repeat, Mark: b.again.mark}
+		out := b.out(e.block, offsetsIdentity(b.claim, offsets))
 		if err := w.send(ctx, out); err != nil {
+			b.again.learn(err)
 			switch {
 			case errors.As(err, new(*SplitError)):
 				err = fmt.Errorf("a piece was to be split again: %v", err)
@@ -213,7 +233,7 @@ func identity(b *batch, present []Range) string {
 	}
 	var offsets []int64
 	b.records.each(func(_ *run, r *record) {
-		if !holds(present, r.offset) {
+		if !Holds(present, r.offset) {
 			offsets = append(offsets, r.offset)
 		}
 	})

@@ -145,7 +145,10 @@ func (s *Sink) Write(ctx context.Context, b *sinks.Batch) error {
 	err = s.with(ctx, b.Claim.Partition, func(conn transport) error {
 		parts, err := conn.insert(ctx, rows, b.Identity, s.insertSettings(ctx, b.Identity))
 		b.Parts = parts
-		return err
+		if err != nil {
+			return err
+		}
+		return kept(ctx, conn, t, rows, b)
 	})
 	if tooManyPartitions(err) {
 		refused := err
