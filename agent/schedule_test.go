@@ -99,6 +99,8 @@ type stage struct {
 	partial    string   // written of a line without its newline
 	kept       int      // rotated files
 	links      []string // other names of files
+	packed     []string // compressed copies, the oldest first
+	packs      int      // names given to such
 	dirs       int      // directories made so far, but for the first
 	intrusions int      // what writers may still do in the middle of steps
 	nested     bool     // within a step of the agent, or of a rotation: no other may begin

@@ -16,6 +16,7 @@ import (
 // rareOps are such; each stands once.
 var rareOps = []scheduleOp{
 	{"compress", (*schedule).compress}, {"compress", (*schedule).compress},
+	{"compress live", (*schedule).compressTruncate}, {"rename packed", (*schedule).renamePacked}, {"remove packed", (*schedule).removePacked},
 	{"hole", (*schedule).hole}, {"zeroes", (*schedule).zeroes},
 	{"hard link", (*schedule).link}, {"unlink", (*schedule).unlink},
 	{"switch", (*schedule).switchLink}, {"move", (*schedule).moveDir},
@@ -93,7 +94,7 @@ func (s *schedule) switchLink() {
 	s.makeDir(name)
 	s.must(os.Symlink(name, filepath.Join(s.dir, "new")))
 	s.must(os.Rename(filepath.Join(s.dir, "new"), filepath.Join(s.dir, "cur")))
-	s.kept, s.links = 0, nil
+	s.kept, s.links, s.packed = 0, nil, nil
 	s.renamed()
 }
 
@@ -165,11 +166,27 @@ func (s *schedule) compress() {
 	if s.kept == 0 {
 		return
 	}
-	form := s.rnd.IntN(2)
-	from, to := fmt.Sprintf("app.log.%d", s.kept), fmt.Sprintf("app.log.%dc.%s", s.next, []string{"gz", "zst"}[form])
-	if _, err := os.Stat(s.path(to)); err == nil {
+	from := fmt.Sprintf("app.log.%d", s.kept)
+	s.pack(from)
+	s.remove(from)
+	s.kept--
+}
+
+// compressTruncate makes a compressed copy of the file itself, and empties that.
+func (s *schedule) compressTruncate() {
+	if !s.exists() {
 		return
 	}
+	s.finishLine()
+	s.pack("app.log")
+	s.must(os.Truncate(s.path("app.log"), 0))
+	s.touched("app.log")
+}
+
+// pack writes a compressed copy of a file, in pieces.
+func (s *schedule) pack(from string) {
+	form := s.rnd.IntN(2)
+	to := s.packedName() + []string{".gz", ".zst"}[form]
 	data, err := os.ReadFile(s.path(from))
 	s.must(err)
 	s.writeRaw(to, "")
@@ -180,6 +197,32 @@ func (s *schedule) compress() {
 	s.writeRaw(to, packed[:half])
 	s.between()
 	s.writeRaw(to, packed[half:])
-	s.remove(from)
-	s.kept--
+	s.packed = append(s.packed, to)
+}
+
+// packedName is a name without its suffix that no compressed copy had.
+func (s *schedule) packedName() string {
+	s.packs++
+	return fmt.Sprintf("app.log.%dc", s.packs)
+}
+
+// renamePacked gives a compressed copy another name, as the next rotation does.
+func (s *schedule) renamePacked() {
+	if len(s.packed) == 0 {
+		return
+	}
+	x := &s.packed[s.rnd.IntN(len(s.packed))]
+	to := s.packedName() + filepath.Ext(*x)
+	s.rename(*x, to)
+	*x = to
+}
+
+// removePacked removes the oldest compressed copy when all is read.
+func (s *schedule) removePacked() {
+	if len(s.packed) == 0 || s.runner == nil || s.nested {
+		return
+	}
+	s.sync()
+	s.remove(s.packed[0])
+	s.packed = s.packed[1:]
 }
