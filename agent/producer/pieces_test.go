@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -60,12 +61,14 @@ func sent(t *testing.T, x *pieces, request []byte) []byte {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	go func() {
+	var writer sync.WaitGroup
+	defer writer.Wait()
+	writer.Go(func() {
 		defer conn.Close()
 		if n, err := conn.Write(request); n != len(request) || err != nil {
 			t.Errorf("wrote %d of %d bytes: %v", n, len(request), err)
 		}
-	}()
+	})
 	got, err := io.ReadAll(other)
 	if err != nil {
 		t.Fatal(err)
