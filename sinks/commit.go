@@ -157,14 +157,15 @@ func (s *session) readOutcomes(resp *kmsg.OffsetCommitResponse, outcomes map[int
 	return refusal
 }
 
-// outcomeOf reads an error code of a commit. Codes that say that another has our place end the partition; everything else is waited out.
+// outcomeOf reads an error code of a commit. Codes that say that another has our place end the partition; everything else is waited out: during a rebalance, or
+// under an epoch that has just passed, the same commit is right as long as the partition is ours.
 func outcomeOf(code int16) (outcome, error) {
 	err := kerr.ErrorForCode(code)
 	switch {
 	case err == nil:
 		return commitDone, nil
 	case errors.Is(err, kerr.IllegalGeneration), errors.Is(err, kerr.UnknownMemberID),
-		errors.Is(err, kerr.FencedInstanceID), errors.Is(err, kerr.FencedMemberEpoch), errors.Is(err, kerr.StaleMemberEpoch):
+		errors.Is(err, kerr.FencedInstanceID), errors.Is(err, kerr.FencedMemberEpoch):
 		return commitFenced, err
 	default:
 		return commitRetry, err
