@@ -94,8 +94,8 @@ func TestPipelineRemovedAndBackAfterAKill(t *testing.T) {
 
 // eachBroker runs a test against ours and against a real Apache Kafka. steps are those of the journal at which an agent is killed.
 func eachBroker(t *testing.T, run func(t *testing.T, addr string, steps []int)) {
-	t.Run("sluice", func(t *testing.T) { run(t, startBroker(t, testenv.Sluice(t)), []int{4, 8, 12, 16}) })
-	t.Run("kafka", func(t *testing.T) { run(t, testenv.Kafka(t).Addr, []int{8, 16}) })
+	t.Run("sluice", func(t *testing.T) { run(t, startBroker(t, testenv.Sluice(t)), []int{8, 12, 16, 20}) })
+	t.Run("kafka", func(t *testing.T) { run(t, testenv.Kafka(t).Addr, []int{12, 20}) })
 }
 
 // The power goes while batches are on their way. Of a journal that was not synced the end is lost: lines may come twice, and none is lost.

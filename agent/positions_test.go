@@ -191,6 +191,7 @@ func TestExplain(t *testing.T) {
 	}
 	r.start()
 	r.eventually("lines are on their way", func() bool { return r.store.heldLines() >= 2 })
+	r.eventually("the agent answers", func() bool { _, err := AskExplain(t.Context(), r.state, r.path("a.log")); return err == nil })
 	explain := func(name string) InputOfAFile {
 		t.Helper()
 		e, err := AskExplain(t.Context(), r.state, r.path(name))
