@@ -45,8 +45,11 @@ sink: {clickhouse: {addr: [%[2]q], table: same, columns: {n: n}}, batch: {age: 5
 	}
 	start := func() *testenv.Process {
 		return testenv.Start(t, testenv.Command{Name: "run", Path: testenv.Sluice(t), Dir: dir,
-			Args:  []string{"run", file, "--data", filepath.Join(dir, "data"), "--metrics", metrics},
-			Ready: func(ctx context.Context) error { return getOK(ctx, "http://"+metrics+"/readyz") }})
+			Args: []string{"run", file, "--data", filepath.Join(dir, "data"), "--metrics", metrics},
+			Ready: func(ctx context.Context) error {
+				warehouse.Query(t, "SELECT 1") // starts the test's server again should it have died of its client's end
+				return getOK(ctx, "http://"+metrics+"/readyz")
+			}})
 	}
 	written := 0
 	write := func() {
