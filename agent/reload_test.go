@@ -127,6 +127,7 @@ func (r *reloadRun) checkOnce(got []string, n int) {
 
 // writing writes lines to app.log until stopped, and now and then renames it to where no pattern leads.
 func (r *reloadRun) writing() (stop func() int) {
+	// A file is there for 300 ms: what comes and goes within the pause of a reload on a loaded machine, nothing can find.
 	end, lines := make(chan struct{}), make(chan int)
 	aside := r.t.TempDir()
 	go func() {
@@ -141,7 +142,7 @@ func (r *reloadRun) writing() (stop func() int) {
 			case <-tick.C:
 			}
 			r.write(n, n+40)
-			if n += 40; n%2000 == 0 {
+			if n += 40; n%asideEvery == 0 {
 				if err := os.Rename(filepath.Join(r.dir, "app.log"), filepath.Join(aside, fmt.Sprint(n))); err != nil {
 					r.t.Error(err)
 				}
@@ -150,6 +151,9 @@ func (r *reloadRun) writing() (stop func() int) {
 	}()
 	return func() int { close(end); return <-lines }
 }
+
+// asideEvery is how many lines a file has when it is renamed away.
+const asideEvery = 6000
 
 func reloadYAML(topic, more string) string {
 	return fmt.Sprintf("pipeline: p\ncollect:\n  file: {include: ['DIR/app.log'], headers: false}\ntopic: {name: %s, partitions: 2, key: '_raw', batch: {bytes: 4KiB}}\n%s", topic, more)
@@ -177,7 +181,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		read = acc.Read.Lines
 	}
 	lines := stop()
-	if lines < 2000 {
+	if lines < asideEvery {
 		t.Fatalf("only %d lines were written: none was renamed away", lines)
 	}
 	r.checkOnce(r.delivered(lines, a, b), lines)

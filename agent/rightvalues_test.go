@@ -1,44 +1,12 @@
 package agent
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
-
-// Rotated three times while nobody looked: the oldest content comes first, and so on to the newest.
-func TestRotatedFilesComeInOrderOfAge(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, plainPipeline)
-	r.write("x.log", "0\n")
-	r.start()
-	r.wants("0")
-	r.settled()
-	r.halt()
-	want := []string{"0"}
-	when := time.Now().Add(-time.Hour)
-	for i := range 3 {
-		r.write("x.log", fmt.Sprintf("end of %d\n", i))
-		if err := os.Chtimes(r.path("x.log"), when, when.Add(time.Duration(i)*time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		for k := i + 1; k > 1; k-- {
-			r.rename(fmt.Sprintf("x.log.%d", k-1), fmt.Sprintf("x.log.%d", k))
-		}
-		r.rename("x.log", "x.log.1")
-		r.write("x.log", fmt.Sprintf("begin of %d\n", i+1))
-		want = append(want, fmt.Sprintf("end of %d", i), fmt.Sprintf("begin of %d", i+1))
-	}
-	r.start()
-	r.wants(want...)
-	if got := r.store.values(); !slices.Equal(got, want) {
-		t.Errorf("in the order %q, want %q", got, want)
-	}
-}
 
 // What a truncation destroyed after it was seen and before it was read is counted to the byte.
 func TestUnreadBytesOfATruncationAreCounted(t *testing.T) {
