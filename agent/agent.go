@@ -469,7 +469,7 @@ func (a *Agent) save() error {
 		}
 	}
 	err := a.checkpoint.save(s)
-	if diskIsFull(err) {
+	if quickio.NoRoom(err) {
 		for _, r := range members {
 			r.kept.yield()
 		}

@@ -4,22 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
+
+	"github.com/sluice-io/sluice/internal/quickio"
 )
 
 // reserveLow is the least room that is kept for checkpoints: twice the last one, in steps of it.
 const reserveLow = 32 << 10
 
-// diskIsFull says that an error is for want of room, which passes.
-func diskIsFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-}
-
 // put writes the next checkpoint to its temporary file. On a full disk, which has room again only after a checkpoint where it is the journal that fills it,
 // the room is taken that was kept for that, and that of the checkpoint before the last: the last one is whole.
 func (c *checkpointFile) put(data []byte) error {
 	err := writeSynced(c.path(".tmp"), data)
-	if !diskIsFull(err) {
+	if !quickio.NoRoom(err) {
 		return err
 	}
 	c.reserved = 0

@@ -8,7 +8,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +20,7 @@ import (
 	"github.com/sluice-io/sluice/broker/peer"
 	"github.com/sluice-io/sluice/broker/replica"
 	"github.com/sluice-io/sluice/broker/server"
+	"github.com/sluice-io/sluice/internal/quickio"
 )
 
 // Broker is one node. Start, Run and Shutdown are called once each; the other
@@ -182,7 +182,7 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 
 // explainNoRoom says what helps when the cluster's state cannot be written.
 func (b *Broker) explainNoRoom(err error) error {
-	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+	if !quickio.NoRoom(err) {
 		return err
 	}
 	return fmt.Errorf("%w; the first of log.dirs, %s, holds the cluster's state and has to have some room: make some and start again", err, b.cfg.DataDir)

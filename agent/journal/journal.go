@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/sluice-io/sluice/internal/quickio"
 	"github.com/sluice-io/sluice/internal/record"
 )
 
@@ -149,7 +150,7 @@ func (j *Journal) Append(entries ...Entry) (first uint64, err error) {
 		first, j.trouble = j.appendBundles(entries)
 		return first, j.trouble
 	}
-	if first, err = j.append(entries); diskIsFull(err) {
+	if first, err = j.append(entries); quickio.NoRoom(err) {
 		return j.appendShort(entries)
 	}
 	return first, err
@@ -166,7 +167,7 @@ func (j *Journal) appendBundles(entries []Entry) (first uint64, err error) {
 		}
 	}
 	first, err = j.append(entries)
-	j.short = j.short || diskIsFull(err)
+	j.short = j.short || quickio.NoRoom(err)
 	return first, err
 }
 
@@ -181,7 +182,7 @@ func (j *Journal) append(entries []Entry) (first uint64, err error) {
 		// What was written of it is void: the next segment begins with the same sequence.
 		j.broken = true
 		j.unplace(entries)
-		if diskIsFull(err) {
+		if quickio.NoRoom(err) {
 			err = errors.Join(err, j.cut(seg, size))
 		}
 		return 0, fmt.Errorf("append to journal segment %s: %w", seg.name, err)

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"syscall"
+
+	"github.com/sluice-io/sluice/internal/quickio"
 )
 
 // A disk that the journal itself has filled would stay full for ever: what lets go of segments, acknowledgements before all, takes room too. So
@@ -15,11 +16,6 @@ const (
 	probeName    = "reserve.tmp" // written to see whether there is room, and removed
 	reserveBytes = 64 << 10
 )
-
-// diskIsFull says that an error is for want of room, which passes.
-func diskIsFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-}
 
 // findReserve takes what an earlier run left. One that is not all zeros was a segment whose rename a power cut took back: its entries could
 // pass for those of the segment that it becomes next.
@@ -54,7 +50,7 @@ func (j *Journal) beginWithReserve() error {
 		return err
 	}
 	err := j.roll()
-	if diskIsFull(err) && j.spend() {
+	if quickio.NoRoom(err) && j.spend() {
 		err = j.roll()
 	}
 	if err != nil {
@@ -63,7 +59,7 @@ func (j *Journal) beginWithReserve() error {
 	if j.short || j.reserved {
 		return nil
 	}
-	if err = j.probe(); diskIsFull(err) {
+	if err = j.probe(); quickio.NoRoom(err) {
 		j.short = true
 		return nil
 	}
@@ -130,7 +126,7 @@ func (j *Journal) cut(seg *segment, size int64) error {
 func (j *Journal) appendShort(entries []Entry) (first uint64, err error) {
 	j.spend()
 	for range j.spares { // each try takes one
-		if first, err = j.append(entries); !diskIsFull(err) {
+		if first, err = j.append(entries); !quickio.NoRoom(err) {
 			return first, err
 		}
 	}

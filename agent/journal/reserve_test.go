@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/sluice-io/sluice/internal/quickio"
 )
 
 // smallDisk is a disk of so many bytes: what is written over takes none, and what is removed gives its own back.
@@ -82,7 +84,7 @@ func TestJournalFillsTheDisk(t *testing.T) {
 			written++
 			continue
 		}
-		if !diskIsFull(err) || j.Trouble() == nil {
+		if !quickio.NoRoom(err) || j.Trouble() == nil {
 			t.Fatalf("error %v, told as %v", err, j.Trouble())
 		}
 		if full++; len(open) == 0 {
@@ -125,7 +127,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 		t.Fatalf("%d batches found, %+v, %v", len(ids), loaded, disk.size)
 	}
 	next := Entry{Bundle: &Bundle{Batches: []*Batch{batch(t, 0, 8, 0, 400)}}}
-	if _, err := j.Append(next); !diskIsFull(err) {
+	if _, err := j.Append(next); !quickio.NoRoom(err) {
 		t.Fatalf("error %v", err)
 	}
 	mustAppend(t, j, Entry{Settled: &Settled{Outcome: Unknown, IDs: ids}})

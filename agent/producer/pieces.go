@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/sluice-io/sluice/internal/quickio"
 )
 
 // pieces has produce requests written to their connections straight from where their batches are: the client's own way is to copy them
@@ -66,23 +68,23 @@ func (p *pieces) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	return &piecedConn{Conn: newSocket(conn), pieces: p}, nil
+	return &piecedConn{Socket: quickio.NewSocket(conn), pieces: p}, nil
 }
 
 // piecedConn is a connection to a broker.
 type piecedConn struct {
-	net.Conn
+	*quickio.Socket
 	pieces *pieces
 }
 
 // Write implements net.Conn. Of a request with batches it says that the whole buffer was written only when they were, too.
 func (c *piecedConn) Write(request []byte) (int, error) {
 	if len(request) == 0 {
-		return c.Conn.Write(request)
+		return c.Socket.Write(request)
 	}
 	places := c.pieces.take(&request[0])
 	if len(places) == 0 {
-		return c.Conn.Write(request)
+		return c.Socket.Write(request)
 	}
 	whole := len(request) - requestLengthBytes
 	parts := make(net.Buffers, 0, 2*len(places)+1)
@@ -93,7 +95,7 @@ func (c *piecedConn) Write(request []byte) (int, error) {
 	}
 	parts = append(parts, request[from:])
 	binary.BigEndian.PutUint32(request, uint32(whole))
-	if n, err := writeParts(c.Conn, parts); err != nil {
+	if n, err := c.WriteParts(parts); err != nil {
 		return int(min(n, int64(len(request)-1))), err
 	}
 	return len(request), nil

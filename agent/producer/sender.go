@@ -6,11 +6,12 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/sluice-io/sluice/internal/quickio"
 )
 
 // Limits of a sender.
@@ -250,7 +251,7 @@ func (s *Sender) admitSome(now time.Time) bool {
 	first, err := s.journal.Write(bundles)
 	s.logged(err)
 	if err != nil {
-		s.sparing, s.admission = errors.Is(err, syscall.ENOSPC), now.Add(logRetryAfter)
+		s.sparing, s.admission = quickio.NoRoom(err), now.Add(logRetryAfter)
 		for i := len(bundles) - 1; i >= 0; i-- {
 			s.core.unassign(bundles[i].Batches)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/sluice-io/sluice/internal/quickio"
 	"github.com/sluice-io/sluice/internal/record"
 )
 
@@ -185,7 +186,7 @@ func (l *Log) write(data []byte) error {
 // log as it was, or takes the log offline when more than room is missing.
 func (l *Log) appendError(err error) error {
 	switch {
-	case isNoSpace(err):
+	case quickio.NoRoom(err):
 		return fmt.Errorf("append to %s: %w: %w", l.dir, ErrNoSpace, err)
 	case isRefusedWrite(err):
 		return fmt.Errorf("append to %s: %w", l.dir, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sluice-io/sluice/internal/quickio"
 	"github.com/sluice-io/sluice/internal/record"
 )
 
@@ -340,7 +341,7 @@ func (c *Cleaner) cleanGroup(j *cleanJob, group []cleanSegment) error {
 
 // refused marks a full disk: what was written is removed and the log as before.
 func (j *cleanJob) refused(err error) error {
-	if isNoSpace(err) {
+	if quickio.NoRoom(err) {
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}
 	return err

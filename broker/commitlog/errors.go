@@ -4,7 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"syscall"
+
+	"github.com/sluice-io/sluice/internal/quickio"
 )
 
 var (
@@ -66,13 +67,8 @@ func (e *CorruptionError) Error() string {
 // Unwrap returns the cause.
 func (e *CorruptionError) Unwrap() error { return e.Cause }
 
-// isNoSpace says whether a write failed for want of room only.
-func isNoSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-}
-
 // isRefusedWrite says whether a failed write leaves the disk as good as before
 // once its bytes are cut off again.
 func isRefusedWrite(err error) bool {
-	return isNoSpace(err) || errors.Is(err, io.ErrShortWrite)
+	return quickio.NoRoom(err) || errors.Is(err, io.ErrShortWrite)
 }

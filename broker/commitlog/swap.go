@@ -6,6 +6,8 @@ import (
 	"math"
 	"path/filepath"
 	"strings"
+
+	"github.com/sluice-io/sluice/internal/quickio"
 )
 
 // A group of segments is replaced in the steps of Apache Kafka's cleaner, each
@@ -28,7 +30,7 @@ func (l *Log) swapIn(j *cleanJob, s *segment, group []cleanSegment) error {
 	defer l.mu.Unlock()
 	at, err := l.findGroup(j, group)
 	if err == nil {
-		if err = l.renameAll(s, cleanedSuffix, swapSuffix); err != nil && !isNoSpace(err) {
+		if err = l.renameAll(s, cleanedSuffix, swapSuffix); err != nil && !quickio.NoRoom(err) {
 			// Whether the new names are durable is not known, and no second
 			// sync would tell. The next start finishes or undoes the swap.
 			return l.fail(fmt.Errorf("replace segment %d: %w", s.base, err))

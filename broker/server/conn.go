@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/sluice-io/sluice/internal/quickio"
 )
 
 // Conn is a client's connection. Its exported methods are safe for concurrent use.
@@ -17,7 +19,7 @@ type Conn struct {
 	srv      *Server
 	nc       net.Conn
 	raw      syscall.RawConn // nil if nc is not plain TCP
-	sock     *socket         // nc, by which all is read and written but file regions
+	sock     *quickio.Socket // nc, by which all is read and written but file regions
 	listener string
 
 	listenerName string

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-io/sluice/internal/quickio"
 )
 
 // Server accepts connections and serves their requests.
@@ -225,7 +227,7 @@ func (s *Server) newConn(listener, name string, nc net.Conn) *Conn {
 		}
 		c.raw, _ = tcp.SyscallConn() // fails only on a closed connection, which then fails to read
 	}
-	c.sock = newSocket(nc, c.raw)
+	c.sock = quickio.NewSocket(nc)
 	return c
 }
 

@@ -163,7 +163,7 @@ func (w *writer) flush(more bool) error {
 	w.c.expectWrite()
 	write := w.c.sock.Write
 	if more {
-		write = w.c.sock.writeMore
+		write = w.c.sock.WriteMore
 	}
 	_, err := write(w.buf)
 	w.c.writeDue.Store(0)

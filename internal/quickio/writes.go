@@ -1,4 +1,4 @@
-// Package quickio reads and writes the page cache without telling Go's scheduler, which keeps a monitor thread awake for each system call
+// Package quickio reads and writes sockets and the page cache without telling Go's scheduler, which keeps a monitor thread awake for each system call
 // that might wait, and hands the processor to another thread when the call is long. It starts no goroutine.
 package quickio
 

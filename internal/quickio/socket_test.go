@@ -1,4 +1,4 @@
-package producer
+package quickio
 
 import (
 	"bytes"
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// connected are the two ends of a connection, the first of them as the agent has it.
-func connected(t *testing.T) (ours, other net.Conn) {
+// connected are the two ends of a connection, the first of them as a Socket.
+func connected(t *testing.T) (ours *Socket, other net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -23,7 +23,7 @@ func connected(t *testing.T) (ours, other net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours = newSocket(conn)
+	ours = NewSocket(conn)
 	t.Cleanup(func() { ours.Close() })
 	if other, err = l.Accept(); err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func TestSocketWritesParts(t *testing.T) {
 		n, _ := io.ReadFull(other, got)
 		read <- got[:n]
 	}()
-	if n, err := writeParts(ours, parts); err != nil || n != int64(len(want)-7) {
+	if n, err := ours.WriteParts(parts); err != nil || n != int64(len(want)-7) {
 		t.Fatalf("%d bytes written of %d: %v", n, len(want)-7, err)
 	}
 	if n, err := ours.Write([]byte("the end")); n != 7 || err != nil {
@@ -80,7 +80,7 @@ func TestSocketDeadlines(t *testing.T) {
 	if err := ours.SetDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
-	n, err := writeParts(ours, net.Buffers{make([]byte, 64<<20)})
+	n, err := ours.WriteParts(net.Buffers{make([]byte, 64<<20)})
 	if !errors.Is(err, os.ErrDeadlineExceeded) || n >= 64<<20 {
 		t.Errorf("%d bytes written: %v", n, err)
 	}
