@@ -88,6 +88,15 @@ func (c *crashFS) step() (percent int) {
 
 func (c *crashFS) dir(name string) *crashDir { return c.dirs[filepath.Clean(name)] }
 
+// find is a file and the directory that it is in; nil when there is none.
+func (c *crashFS) find(name string) (*crashDir, *crashNode) {
+	d := c.dir(filepath.Dir(name))
+	if d == nil {
+		return nil, nil
+	}
+	return d, d.files[filepath.Base(name)]
+}
+
 func (c *crashFS) MkdirAll(dir string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,10 +132,8 @@ func (c *crashFS) Open(name string) (journal.File, error) {
 	if c.dir(name) != nil {
 		return &crashFile{fs: c, dir: filepath.Clean(name)}, nil
 	}
-	if d := c.dir(filepath.Dir(name)); d != nil {
-		if n := d.files[filepath.Base(name)]; n != nil {
-			return &crashFile{fs: c, node: n}, nil
-		}
+	if _, n := c.find(name); n != nil {
+		return &crashFile{fs: c, node: n}, nil
 	}
 	return nil, os.ErrNotExist
 }
@@ -137,8 +144,8 @@ func (c *crashFS) Remove(name string) error {
 	if c.step() == 0 {
 		return errKilled
 	}
-	d := c.dir(filepath.Dir(name))
-	if d == nil || d.files[filepath.Base(name)] == nil {
+	d, n := c.find(name)
+	if n == nil {
 		return os.ErrNotExist
 	}
 	delete(d.files, filepath.Base(name))
@@ -151,11 +158,10 @@ func (c *crashFS) Reuse(name, as string) (journal.File, error) {
 	if c.step() == 0 {
 		return nil, errKilled
 	}
-	d := c.dir(filepath.Dir(name))
-	if d == nil || d.files[filepath.Base(name)] == nil {
+	d, n := c.find(name)
+	if n == nil {
 		return nil, os.ErrNotExist
 	}
-	n := d.files[filepath.Base(name)]
 	delete(d.files, filepath.Base(name))
 	d.files[filepath.Base(as)] = n
 	return &crashFile{fs: c, node: n}, nil
@@ -167,11 +173,10 @@ func (c *crashFS) Truncate(name string, size int64) error {
 	if c.step() == 0 {
 		return errKilled
 	}
-	d := c.dir(filepath.Dir(name))
-	if d == nil || d.files[filepath.Base(name)] == nil {
+	_, n := c.find(name)
+	if n == nil {
 		return os.ErrNotExist
 	}
-	n := d.files[filepath.Base(name)]
 	n.data = n.data[:size]
 	return nil
 }

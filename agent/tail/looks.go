@@ -12,26 +12,16 @@ type Looks struct {
 }
 
 // Stat looks at a path, through symbolic links.
-func (l *Looks) Stat(path string) (Info, error) {
-	info, err := Stat(path)
-	if l != nil && err == nil {
-		info = l.As(info)
-	}
-	return info, err
-}
+func (l *Looks) Stat(path string) (Info, error) { return l.seen(Stat(path)) }
 
 // InfoOf looks at an open file.
-func (l *Looks) InfoOf(f *os.File) (Info, error) {
-	info, err := InfoOf(f)
-	if l != nil && err == nil {
-		info = l.As(info)
-	}
-	return info, err
-}
+func (l *Looks) InfoOf(f *os.File) (Info, error) { return l.seen(InfoOf(f)) }
 
 // quickInfoOf is InfoOf for a file of which a read just now was quick.
-func (l *Looks) quickInfoOf(f *os.File) (Info, error) {
-	info, err := quickInfoOf(f)
+func (l *Looks) quickInfoOf(f *os.File) (Info, error) { return l.seen(quickInfoOf(f)) }
+
+// seen is what a look at a file gives.
+func (l *Looks) seen(info Info, err error) (Info, error) {
 	if l != nil && err == nil {
 		info = l.As(info)
 	}

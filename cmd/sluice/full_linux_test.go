@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/sluice-io/sluice/internal/testenv"
 )
 
 // fullDiskBytes is room for a few seconds of lines on their way, and far less than the journal may take.
@@ -17,11 +17,11 @@ const fullDiskBytes = 3 << 20
 // The journal fills its disk: the agent goes on by itself, also over a kill, and each line arrives once.
 func TestJournalFillsItsDisk(t *testing.T) {
 	const files, lines = 3, 60_000
-	state := t.TempDir()
-	if err := unix.Mount("tmpfs", state, "tmpfs", 0, fmt.Sprintf("size=%d", fullDiskBytes)); err != nil {
-		t.Skipf("no disk of its own can be mounted: %v", err)
+	if !testenv.CanMount() {
+		t.Skip("no disk of its own can be mounted")
 	}
-	t.Cleanup(func() { _ = unix.Unmount(state, unix.MNT_DETACH) })
+	state := t.TempDir()
+	testenv.SmallDisk(t, state, fullDiskBytes)
 	dir := t.TempDir()
 	h := newHost(t, fmt.Sprintf("file: {include: [%q]}", dir+"/*.log"), "--state", state, "--journal-bytes-max", "64MiB", "--drain-timeout", "1s")
 	for f := range files {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/sluice-io/sluice/internal/testenv"
 )
@@ -117,10 +116,12 @@ sink: {clickhouse: {addr: [%[2]q], table: same, columns: {n: n}}, batch: {age: 5
 	})
 	configure("second", ", {set: {twice: 'int(n)*2'}}", ", twice: twice", "")
 	write()
+	changes := func() int { return strings.Count(process.Output(), "msg=\"the sink has changed") }
+	before := changes()
 	if err := process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	<-time.After(time.Duration(os.Getpid()%100) * time.Millisecond)
+	waitUntil(t, "the reload is under way", func() bool { return changes() > before })
 	process.Kill()
 	process = start()
 	write()

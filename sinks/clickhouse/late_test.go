@@ -100,6 +100,15 @@ func (s *supply) passed() {
 	s.until("all records to be passed", func() bool { return s.w.Account().Consumed == int64(s.n) })
 }
 
+// losesAnswer cuts the connections of an insert that is muted when its deadline has passed, and waits until the worker has passed what it was about.
+func (s *supply) losesAnswer() {
+	s.Helper()
+	s.until("the deadline of the insert", func() bool { return s.w.Ready() != nil })
+	s.proxy.Cut()
+	s.proxy.Flow()
+	s.passed()
+}
+
 // TestLostAnswerPastTheWindow: an insert is stored, its answer is lost, and until it is repeated other inserts have pushed it out of what the table remembers. Nothing may
 // be doubled, on no kind of table.
 func TestLostAnswerPastTheWindow(t *testing.T) {
@@ -176,10 +185,7 @@ func lostAnswerPastTheWindow(t *testing.T, addr string, tables []string, query f
 	if s.w.Account().Consumed != 100 {
 		t.Fatal("the worker has heard of the insert")
 	}
-	s.until("the deadline of the insert", func() bool { return s.w.Ready() != nil })
-	s.proxy.Cut()
-	s.proxy.Flow()
-	s.passed()
+	s.losesAnswer()
 	s.produce(100)
 	s.passed()
 	for _, table := range tables {
