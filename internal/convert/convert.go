@@ -140,6 +140,15 @@ func (c *converter) splitTopics() {
 	}
 }
 
+// compress takes over a codec of Kafka's, or says that it is none.
+func (p *pipeline) compress(codec string) bool {
+	known := slices.Contains([]string{"none", "gzip", "snappy", "lz4", "zstd"}, codec)
+	if known {
+		p.extra = []string{"compression: " + codec}
+	}
+	return known
+}
+
 // events says that a pipeline's records are events, not raw lines.
 func (p *pipeline) events() bool {
 	return p.input == "journald" || p.input == "syslog" || slices.ContainsFunc(p.process, func(s string) bool { return strings.HasPrefix(s, "parse: ") })

@@ -255,11 +255,7 @@ func (c *converter) filebeatKafka(p *pipeline, kafka *node) {
 	for _, key := range []string{"username", "password", "sasl", "ssl"} {
 		c.refuse(kafka.find(key), "write it into `brokers`, as `sasl` and `tls` (docs/pipelines.md)")
 	}
-	switch codec := kafka.get("compression").string(); codec {
-	case "":
-	case "none", "gzip", "snappy", "lz4", "zstd":
-		p.extra = []string{"compression: " + codec}
-	default:
+	if codec := kafka.get("compression").string(); codec != "" && !p.compress(codec) {
 		c.note(kafka.find("compression"), "compression: not carried over: %s", codec)
 	}
 	if acks := kafka.get("required_acks"); acks != nil && acks.string() != "-1" {

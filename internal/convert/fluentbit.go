@@ -240,9 +240,7 @@ func (c *converter) fluentOutputs(root *node) {
 		}
 		for _, p := range c.concerned(root, s) {
 			p.brokers = strings.Split(s.get("brokers").string(), ",")
-			if codec := s.get("rdkafka.compression.codec").string(); slices.Contains([]string{"none", "gzip", "snappy", "lz4", "zstd"}, codec) {
-				p.extra = []string{"compression: " + codec}
-			}
+			p.compress(s.get("rdkafka.compression.codec").string())
 			topics := strings.Split(s.get("topics").string(), ",")
 			if p.topic = strings.TrimSpace(topics[0]); len(topics) > 1 {
 				c.note(s.find("topics"), "topics: the first of several is taken")

@@ -25,7 +25,7 @@ import (
 type constraint struct{ name, check string }
 
 // derived is a column that the INSERT does not fill.
-type derived struct{ name, typ, kind, expr string }
+type derived struct{ name, typ, expr string }
 
 // violated says that the server refused a block for a constraint.
 func violated(err error) bool {
@@ -133,13 +133,13 @@ func (t *table) readConstraints(ctx context.Context, conn transport) (all []cons
 
 // readDerived are the columns that a constraint may name and the block does not have.
 func (t *table) readDerived(ctx context.Context, conn transport) (out []derived, err error) {
-	rows, err := conn.query(ctx, "SELECT DISTINCT name, type, default_kind, default_expression FROM "+t.system("columns", "table"), 4, nil)
+	rows, err := conn.query(ctx, "SELECT DISTINCT name, type, default_expression FROM "+t.system("columns", "table"), 3, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read the defaults of %s: %w", t.name(), err)
 	}
 	for _, row := range rows {
 		if !slices.ContainsFunc(t.written, func(w writtenColumn) bool { return w.name == row[0] }) {
-			out = append(out, derived{row[0], row[1], row[2], row[3]})
+			out = append(out, derived{row[0], row[1], row[2]})
 		}
 	}
 	return out, nil
