@@ -251,7 +251,7 @@ func (p *processChaos) settle() {
 // removeAndMakeAgain does that to the file, all of which is read, unless a copy of it may wait to be told from others: nothing would tell
 // after a kill that it is one.
 func (p *processChaos) removeAndMakeAgain() {
-	if !p.copied {
+	if _, err := os.Stat(p.path(0)); err == nil && !p.copied { // renamed away, it may not have been begun again
 		p.did[4]++
 		p.must(os.Remove(p.path(0)))
 		p.write(1)
